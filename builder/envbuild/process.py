@@ -1,0 +1,174 @@
+"""The only place that starts a process.
+
+Children run in a process group of their own, so that an interrupted run can end the whole tree, and
+with a closed stdin, so that no tool ever waits for an answer that nobody gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+
+from envbuild.errors import EngineError
+
+_GRACE_SECONDS = 10.0
+
+
+class TimedOut(EngineError):
+    """A process was ended because it ran longer than its limit."""
+
+    code = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A process that ended, whatever its exit code (negative: ended by that signal)."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def which(program: str) -> str | None:
+    """The path of ``program`` on PATH, or None."""
+    return shutil.which(program)
+
+
+def which_all(program: str) -> tuple[str, ...]:
+    """Every executable ``program`` on PATH, first match first, each file once."""
+    found: list[str] = []
+    for folder in os.get_exec_path():
+        path = Path(folder, program)
+        if path.is_file() and os.access(path, os.X_OK) and not any(path.samefile(other) for other in found):
+            found.append(str(path))
+    return tuple(found)
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+    input: bytes | None = None,
+) -> Completed:
+    """Run a program to its end and return what it printed.
+
+    Args:
+        argv: Program and arguments; no shell is involved.
+        env: Variables added to the inherited environment.
+        cwd: Working folder.
+        timeout: Limit in seconds.
+        input: Bytes for its stdin; without them stdin is empty.
+
+    Raises:
+        EngineError: The program does not exist.
+        TimedOut: It ran longer than ``timeout``.
+    """
+    child = _start(argv, env=env, cwd=cwd, merged=False, piped=input is not None)
+    try:
+        out, err = child.communicate(input=input, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _end(child)
+        raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s") from None
+    except BaseException:
+        _end(child)
+        raise
+    return Completed(
+        argv=tuple(argv),
+        returncode=child.returncode,
+        stdout=out.decode(errors="replace"),
+        stderr=err.decode(errors="replace"),
+    )
+
+
+def stream(
+    argv: Sequence[str],
+    *,
+    on_line: Callable[[str], None],
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+) -> int:
+    """Run a program and hand over its merged output line by line; returns the exit code.
+
+    Raises:
+        EngineError: The program does not exist.
+        TimedOut: It ran longer than ``timeout`` seconds; it has been ended.
+    """
+    child = _start(argv, env=env, cwd=cwd, merged=True, piped=False)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    timer = None if timeout is None else Timer(timeout, _signal_group, (child, signal.SIGTERM))
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    assert child.stdout is not None
+    try:
+        for raw in child.stdout:
+            on_line(raw.decode(errors="replace").rstrip("\r\n"))
+        code = child.wait(timeout=_GRACE_SECONDS)
+    except BaseException:
+        _end(child)
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+        child.stdout.close()
+    if deadline is not None and code != 0 and time.monotonic() >= deadline:
+        raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s")
+    return code
+
+
+def replace(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
+    """Become another program: it gets this terminal, its signals and its exit code. Does not return.
+
+    Raises:
+        EngineError: The program cannot be started.
+    """
+    try:
+        os.execvpe(argv[0], list(argv), {**os.environ, **(env or {})})
+    except OSError as error:
+        raise EngineError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+
+def _start(
+    argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, merged: bool, piped: bool
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise EngineError(f"{error.filename} was not found") from error
+    except OSError as error:
+        raise EngineError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+    # The group is the child's own (start_new_session), so this reaches its descendants and nobody else.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    _signal_group(child, signal.SIGTERM)
+    try:
+        child.wait(timeout=_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        _signal_group(child, signal.SIGKILL)
+        child.wait()
