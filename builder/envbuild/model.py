@@ -36,8 +36,8 @@ Requirement = Annotated[
 ]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$", max_length=60)]
 # One printable line, without what a shell or a Dockerfile would expand.
-EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f\"'\\$`\u2028\u2029\u0085]*$", max_length=400)]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f\u2028\u2029\u0085]*$", max_length=500)]
+EnvValue = Annotated[str, StringConstraints(pattern=r"""^[^\x00-\x1f\x7f-\x9f"'\\$`\u2028\u2029]*$""", max_length=400)]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$", max_length=500)]
 Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(KiB|MiB|GiB)$")]
 
 

@@ -1,0 +1,33 @@
+"""Container engines. Today there is one: Docker."""
+
+from __future__ import annotations
+
+from envbuild.engines.argv import run_argv
+from envbuild.engines.cleanup import Run, sweep
+from envbuild.engines.docker import DockerEngine, connect
+from envbuild.engines.types import (
+    BuildRequest,
+    ContainerInfo,
+    ContainerResult,
+    ContainerSpec,
+    EngineInfo,
+    ImageInfo,
+    Mount,
+    RemoteAnswer,
+)
+
+__all__ = [
+    "BuildRequest",
+    "ContainerInfo",
+    "ContainerResult",
+    "ContainerSpec",
+    "DockerEngine",
+    "EngineInfo",
+    "ImageInfo",
+    "Mount",
+    "RemoteAnswer",
+    "Run",
+    "connect",
+    "run_argv",
+    "sweep",
+]

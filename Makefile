@@ -1,0 +1,62 @@
+# Everything a contributor types. `make` alone explains itself.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint type unit golden cli integration bench soak setup engine-start engine-stop schema clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup engine-start ## Build, prove and tag the cpu row, then show its evidence (all set-up included)
+	$(BIN)/envbuild build cpu
+	$(BIN)/envbuild show cpu
+
+test: setup check engine-start ## Run every check and every test (all set-up included)
+	$(PY) -m pytest tests/unit tests/golden tests/cli tests/integration
+
+check: lint type ## Lint, types, layers, Dockerfiles, shell
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile bench/naive/Dockerfile
+	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/*
+
+type: setup
+	$(BIN)/mypy
+
+unit: setup ## Unit tests: no process, no network, under a minute
+	$(PY) -m pytest tests/unit
+
+golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 rewrites them)
+	$(PY) -m pytest tests/golden
+
+cli: setup ## Tests of the command line as a user types it
+	$(PY) -m pytest tests/cli
+
+integration: setup engine-start ## Tests on a real Docker Engine
+	$(PY) -m pytest tests/integration
+
+bench: setup engine-start ## Measure speed, as ratios inside one run
+	$(PY) bench/run.py
+
+soak: setup engine-start ## Long checks, run on demand; output goes to docs/measured/
+	$(PY) bench/soak.py
+
+setup: $(STAMP) ## Make the virtual environment and install the package into it
+
+$(STAMP): pyproject.toml scripts/setup.sh
+	sh scripts/setup.sh $(VENV)
+
+engine-start: ## Start a Docker Engine of our own, only when none answers
+	sh scripts/engine.sh start
+
+engine-stop: ## Stop the Docker Engine that engine-start started
+	sh scripts/engine.sh stop
+
+clean: ## Remove what the tools left in this folder (not the virtual environment)
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build

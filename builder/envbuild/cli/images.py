@@ -1,0 +1,221 @@
+"""Commands about images: build, smoke, promote, run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from envbuild.cli import options as opt
+from envbuild.cli import output
+
+if TYPE_CHECKING:
+    from envbuild.model import Level
+    from envbuild.pipeline.build import Result
+
+TimeoutOption = Annotated[float, typer.Option("--timeout", help="Limit of the whole image build, in seconds.")]
+SmokeTimeoutOption = Annotated[float, typer.Option("--smoke-timeout", help="Limit of the smoke, in seconds.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command("build", epilog="Example: envbuild build cpu")(build)
+    app.command("smoke", epilog="Example: envbuild smoke registry.example/team/train:7 --row cpu")(smoke)
+    app.command("promote", epilog="Example: envbuild promote cpu")(promote)
+    app.command(
+        "run",
+        epilog="Example: envbuild run cpu -- python train.py --deepspeed ds_config.json",
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(run)
+
+
+def build(
+    env: opt.Row,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    json: opt.JsonOption = False,
+    verbose: opt.VerboseOption = False,
+    quiet: opt.QuietOption = False,
+    dry_run: opt.DryRunOption = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again, the base included.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write images/ENV/ for review: Dockerfile, lock, record.")
+    ] = False,
+    allow_level: opt.LevelOption = None,
+    timeout: TimeoutOption = 7200,
+    smoke_timeout: SmokeTimeoutOption = 600,
+) -> None:
+    """Build a row's image, prove it by a real ZeRO-3 offload step, and only then tag it.
+
+    Exit codes: 0 tagged or up to date, 1 the row breaks a rule, 3 engine or network, 4 a build step failed,
+    5 the image does not pass or its evidence is too weak. Nothing is tagged unless the exit code is 0.
+    """
+    from envbuild.pipeline.build import BuildOptions
+    from envbuild.pipeline.build import build as run_build
+
+    wanted = BuildOptions(
+        no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=_level(allow_level)
+    )
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
+        if dry_run:
+            _plan(bench, env, json=json)
+            return
+        result = run_build(bench, env, wanted)
+        written: tuple[Path, ...] = ()
+        if record:
+            from envbuild.pipeline.prepare import prepare
+            from envbuild.pipeline.recording import record as write_record
+
+            written = write_record(bench, prepare(bench, env), result.evidence)
+    _print(result, json=json, quiet=quiet, written=written)
+
+
+def smoke(
+    image: opt.Image,
+    row: opt.RowOption = None,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    json: opt.JsonOption = False,
+    verbose: opt.VerboseOption = False,
+    quiet: opt.QuietOption = False,
+    timeout: SmokeTimeoutOption = 600,
+) -> None:
+    """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing."""
+    from envbuild.pipeline.build import smoke as run_smoke
+    from envbuild.pipeline.report import lines
+
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet) as bench:
+        proof, ref = run_smoke(bench, image, row=row, timeout=timeout)
+    if json:
+        output.document(
+            "smoke",
+            findings=list(proof.record.findings),
+            image=ref,
+            level=proof.level.value,
+            evidence=str(proof.path),
+        )
+        return
+    output.text(f"{ref} passes at level {proof.level.value}")
+    if not quiet:
+        for line in lines(proof.record, proof.path):
+            output.text(line)
+
+
+def promote(
+    image: opt.Image,
+    row: opt.RowOption = None,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    allow_level: opt.LevelOption = None,
+) -> None:
+    """Tag an image as far as its evidence allows. Builds nothing and runs nothing."""
+    from envbuild.pipeline.build import promote as run_promote
+
+    with opt.narrated(project, host, verbose=False, quiet=quiet) as bench:
+        result = run_promote(bench, image, row=row, allow_level=_level(allow_level))
+    _print(result, json=json, quiet=quiet, written=())
+
+
+def run(
+    context: typer.Context,
+    image: opt.Image,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- CMD...]", help="What to run; a shell without it.")
+    ] = None,
+    row: opt.RowOption = None,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    dry_run: opt.DryRunOption = False,
+) -> None:
+    """Run a command in a row's image, as it was smoked: shared memory, memlock, GPUs, your uid, this folder."""
+    from envbuild.engines import run_argv
+    from envbuild.pipeline.build import locate
+    from envbuild.pipeline.running import run_spec
+    from envbuild.process import replace
+
+    bench = opt.workbench(project, host)
+    ref, info, env = locate(bench, image, row)
+    argv = (*(command or ()), *context.args)
+    spec = run_spec(env, ref, argv, folder=Path.cwd(), interactive=sys.stdin.isatty() and sys.stdout.isatty())
+    line = run_argv(bench.engine.any_client(), bench.engine.endpoint, spec)
+    if dry_run:
+        output.text(shlex.join(line))
+        return
+    _warn_unproven(info.id, ref)
+    replace(line)
+
+
+def _warn_unproven(engine_id: str, ref: str) -> None:
+    from envbuild.evidence import best
+    from envbuild.judge.suite import suite_hash
+
+    if best(engine_id, suite_hash()) is None:
+        output.narrate(f"warning: {ref} has no evidence from the current suite; prove it: envbuild smoke {ref}")
+
+
+def _level(text: str | None) -> Level | None:
+    from envbuild.errors import InputError
+    from envbuild.model import Level
+
+    if text is None:
+        return None
+    if text not in ("built", "cpu"):
+        raise InputError(f"--allow-level: '{text}' is not a level that can be allowed", hint="Say built or cpu.")
+    return Level(text)
+
+
+def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]) -> None:
+    if json:
+        image: dict[str, Any] = {
+            "environment": result.environment,
+            "target_id": result.target_id,
+            "status": result.status,
+            "id": result.image,
+            "tags": list(result.tags),
+            "level": result.level.value,
+            "evidence": str(result.evidence),
+            "seconds": round(result.seconds, 3),
+            "written": [str(path) for path in written],
+        }
+        output.document("images", images=[image])
+        return
+    for tag in result.tags:
+        output.text(tag)
+    if quiet:
+        return
+    took = f" in {result.seconds:.0f} s" if result.seconds >= 1 else ""
+    output.narrate(
+        f"{result.environment}: {result.status}, level {result.level.value}{took}; see: envbuild show {result.environment}"
+    )
+    for path in written:
+        output.narrate(f"wrote {path}")
+
+
+def _plan(bench: Any, env: str, *, json: bool) -> None:
+    from envbuild.pipeline.build import up_to_date
+    from envbuild.pipeline.names import names
+    from envbuild.pipeline.prepare import prepare
+
+    target = prepare(bench, env)
+    wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
+    done = up_to_date(bench, target, touch=False)
+    steps = (
+        ["nothing: up to date"]
+        if done
+        else [
+            f"base: {target.plan.base_reference}",
+            f"build: {target.candidate} ({len(target.plan.wheels)} wheels, ops: {', '.join(target.plan.ops)})",
+            f"inspect and smoke: level {target.env.requires} required",
+            f"tag: {wanted.proven} and {wanted.moving}",
+        ]
+    )
+    if json:
+        output.document("build", plan={"environment": env, "target_id": target.rendering.target_id, "steps": steps})
+        return
+    for step in steps:
+        output.text(step)

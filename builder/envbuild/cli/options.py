@@ -1,0 +1,68 @@
+"""Options that several commands share, and the workbench made from them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.workbench import Workbench
+
+
+def _rows(incomplete: str) -> list[str]:
+    """Names of rows for shell completion; a broken matrix completes to nothing."""
+    try:
+        from envbuild.pipeline.workbench import Workbench
+
+        return [name for name in Workbench().matrix.environments if name.startswith(incomplete)]
+    except Exception:
+        return []
+
+
+Row = Annotated[str, typer.Argument(metavar="ENV", help="A row of the matrix.", autocompletion=_rows)]
+Rows = Annotated[
+    list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows; all when none is named.", autocompletion=_rows)
+]
+Image = Annotated[
+    str, typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=_rows)
+]
+RowOption = Annotated[
+    str | None,
+    typer.Option("--row", metavar="ENV", help="The row whose claims count.", autocompletion=_rows),
+]
+ProjectOption = Annotated[
+    Path | None,
+    typer.Option("--project", metavar="DIR", help="Folder with a matrix.yaml; found upwards without it."),
+]
+HostOption = Annotated[
+    str | None, typer.Option("--host", metavar="URL", help="Engine endpoint, such as unix:///run/docker.sock.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show every line of every step.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result and errors.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
+LevelOption = Annotated[
+    str | None,
+    typer.Option("--allow-level", metavar="built|cpu", help="Tag below the required level; the tag says so."),
+]
+
+
+def workbench(project: Path | None, host: str | None = None) -> Workbench:
+    """A silent workbench, for commands that only answer."""
+    from envbuild.pipeline.workbench import Workbench
+
+    return Workbench(project_folder=project, host=host)
+
+
+@contextlib.contextmanager
+def narrated(project: Path | None, host: str | None, *, verbose: bool, quiet: bool) -> Iterator[Workbench]:
+    """A workbench whose events are shown on stderr while the block runs."""
+    from envbuild.cli.display import make_sink
+    from envbuild.pipeline.workbench import Workbench
+
+    with make_sink(quiet=quiet, verbose=verbose) as sink:
+        yield Workbench(project_folder=project, host=host, sink=sink)

@@ -1,0 +1,204 @@
+"""Commands about rows: list, show, check, lock, render."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from envbuild.cli import options as opt
+from envbuild.cli import output
+
+if TYPE_CHECKING:
+    from envbuild.model import Environment
+    from envbuild.pipeline.workbench import Workbench
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command("list", epilog="Example: envbuild list --json | jq '.environments[].name'")(list_rows)
+    app.command("show", epilog="Example: envbuild show cpu")(show)
+    app.command("check", epilog="Example: envbuild check            (exit 1 when a rule is broken)")(check)
+    app.command("lock", epilog="Example: envbuild lock cpu")(lock)
+    app.command("render", epilog="Example: envbuild render cpu -o out   (or: envbuild render cpu | less)")(render)
+
+
+def list_rows(project: opt.ProjectOption = None, host: opt.HostOption = None, json: opt.JsonOption = False) -> None:
+    """List the rows of the matrix, with the strongest level their images have here."""
+    bench = opt.workbench(project, host)
+    from envbuild.pipeline.report import standing
+
+    rows = [(env, standing(bench, env)) for env in bench.matrix.environments.values()]
+    if json:
+        output.document("list", environments=[_summary(env) | standing.as_dict() for env, standing in rows])
+        return
+    output.table(
+        ("ROW", "GPU", "CUDA", "TORCH", "DEEPSPEED", "GCC", "REQUIRES", "LEVEL", "IMAGE"),
+        [
+            (
+                env.name,
+                ", ".join(env.gpus) or "-",
+                env.cuda.version if env.cuda else "-",
+                env.torch_version,
+                env.deepspeed.version,
+                env.gcc.version,
+                env.requires,
+                standing.level,
+                standing.image or "-",
+            )
+            for env, standing in rows
+        ],
+    )
+
+
+def show(
+    env: opt.Row,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Show a row: every fact with its source, the lock, and the evidence of its image."""
+    bench = opt.workbench(project, host)
+    row = bench.matrix.get(env)
+    from envbuild.pipeline.report import details
+
+    described = details(bench, row)
+    if json:
+        output.document("show", environment=described)
+        return
+    _print_row(row, described)
+
+
+def check(envs: opt.Rows = None, project: opt.ProjectOption = None, json: opt.JsonOption = False) -> None:
+    """Check rows against the rules: what is known not to work, with the reason and a fix."""
+    bench = opt.workbench(project)
+    from envbuild.pipeline.check import check_rows
+    from envbuild.pipeline.prepare import errors
+    from envbuild.pipeline.prove import as_dict
+
+    found = check_rows(bench, envs or list(bench.matrix.environments))
+    if json:
+        output.document("check", findings=[as_dict(finding) for finding in found])
+    else:
+        output.findings(found)
+        rows = len(envs or bench.matrix.environments)
+        output.narrate(
+            f"{rows} row(s), {len(errors(found))} error(s), {len(found) - len(errors(found))} other finding(s)"
+        )
+    if errors(found):
+        raise typer.Exit(1)
+
+
+def lock(
+    env: opt.Row,
+    project: opt.ProjectOption = None,
+    json: opt.JsonOption = False,
+    verbose: opt.VerboseOption = False,
+    quiet: opt.QuietOption = False,
+    dry_run: opt.DryRunOption = False,
+    timeout: Annotated[float, typer.Option(help="Limit of the resolution, in seconds.")] = 300,
+) -> None:
+    """Resolve a row's wheels for its Python and platform and write them down with hashes."""
+    from envbuild.lock import inputs_digest, requirements
+    from envbuild.pipeline.prepare import find_lock, make_lock, require_clean
+
+    with opt.narrated(project, None, verbose=verbose, quiet=quiet) as bench:
+        row = bench.matrix.get(env)
+        require_clean(bench, row)
+        if dry_run:
+            wanted = list(requirements(row))
+            if json:
+                output.document("lock", plan={"environment": env, "requirements": wanted})
+            else:
+                for requirement in wanted:
+                    output.text(requirement)
+            return
+        before = find_lock(bench, row)
+        path, made = make_lock(bench, row, timeout=timeout)
+    changes = _lock_changes(before[1].packages if before else (), made.packages)
+    if json:
+        output.document("lock", lock=made.model_dump(mode="json", by_alias=True), path=str(path), changes=changes)
+        return
+    for line in changes:
+        output.text(line)
+    output.text(f"{path}: {len(made.packages)} packages ({inputs_digest(row, made.platform)[:19]})")
+
+
+def render(
+    env: opt.Row,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the build context here.")
+    ] = None,
+    project: opt.ProjectOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Print a row's Dockerfile, or write its whole build context."""
+    bench = opt.workbench(project)
+    from envbuild.pipeline.prepare import prepare
+    from envbuild.render import write
+
+    target = prepare(bench, env)
+    paths = write(target.rendering, out) if out else ()
+    if json:
+        files = {path: content.decode() for path, content in target.rendering.files.items()}
+        output.document("render", plan={"environment": env, "target_id": target.rendering.target_id, "files": files})
+    elif out:
+        for path in paths:
+            output.text(str(path))
+    else:
+        sys.stdout.write(target.rendering.files["Dockerfile"].decode())
+
+
+def _summary(env: Environment) -> dict[str, Any]:
+    return {
+        "name": env.name,
+        "summary": env.summary,
+        "accelerator": env.accelerator,
+        "gpus": list(env.gpus),
+        "cuda": env.cuda.version if env.cuda else None,
+        "torch": env.torch_version,
+        "deepspeed": env.deepspeed.version,
+        "gcc": env.gcc.version,
+        "python": env.python,
+        "requires": env.requires,
+    }
+
+
+def _lock_changes(before: tuple[Any, ...], after: tuple[Any, ...]) -> list[str]:
+    old = {package.name: package.version for package in before}
+    new = {package.name: package.version for package in after}
+    if not before:
+        return []
+    return [
+        f"{name}: {old.get(name, '(new)')} -> {new.get(name, '(gone)')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _print_row(row: Environment, described: dict[str, Any]) -> None:
+    output.text(f"{row.name}: {row.summary}")
+    output.text()
+    output.table(
+        ("FACT", "VALUE", "MARK", "SOURCE"),
+        [(fact["name"], fact["value"], fact["mark"], fact["source"]) for fact in described["facts"]],
+    )
+    output.text()
+    output.pairs((name, str(value)) for name, value in described["state"].items() if value is not None)
+    record = described["evidence"]
+    if record is None:
+        output.text()
+        output.text(
+            f"No image of this row's current inputs has proved itself here. Build one: envbuild build {row.name}"
+        )
+        return
+    output.text()
+    for line in described["evidence_lines"]:
+        output.text(line)
+
+
+def bench_of(project: Path | None) -> Workbench:
+    """For tests of the command line."""
+    return opt.workbench(project)

@@ -1,0 +1,299 @@
+"""The Docker Engine: found by its endpoint, driven through docker-py, builds apart (see ``buildkit``)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from envbuild import process
+from envbuild.engines import buildkit, container
+from envbuild.engines.endpoint import Endpoint, endpoints, unreachable
+from envbuild.engines.faults import explanation, plain, root_cause
+from envbuild.engines.transfer import Chunks, PullProgress, split
+from envbuild.engines.types import (
+    BuildRequest,
+    ContainerInfo,
+    ContainerResult,
+    ContainerSpec,
+    EngineInfo,
+    ImageInfo,
+    RemoteAnswer,
+)
+from envbuild.errors import BuildError, EngineError
+from envbuild.events import Sink, discard
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+# Seconds. An engine on this host answers within milliseconds; one behind a network within a second or two.
+_CONNECT_TIMEOUT = 5.0
+_CALL_TIMEOUT = 60.0
+# A save, an import or a pull may be silent for long while the engine packs, unpacks or waits for its disk.
+_TRANSFER_TIMEOUT = 900.0
+REGISTRY_TIMEOUT = 15.0
+
+
+def connect(host: str | None = None, client: str | None = None) -> DockerEngine:
+    """The engine that answers first.
+
+    Args:
+        host: Endpoint that the user chose (``--host``, site configuration), or None.
+        client: Docker client to build with, or None for the one on PATH that can.
+
+    Raises:
+        EngineError: None answers; the message says what was tried and why each one did not.
+    """
+    tried: list[str] = []
+    for endpoint in endpoints(host, os.environ):
+        reason = unreachable(endpoint)
+        if not reason:
+            try:
+                return DockerEngine(endpoint, client)
+            except EngineError as error:
+                reason = error.message
+        tried.append(f"  {endpoint.url} ({endpoint.origin}): {reason}")
+    hint = "start one with `make engine-start`, or name one with --host or DOCKER_HOST"
+    if any("permission denied" in line for line in tried):
+        hint = "this user may not use the socket: join the group that owns it (often `docker`), or run as root"
+    elif any("ssh://" in line for line in tried):
+        hint = "forward the socket: ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST, then DOCKER_HOST=unix:///tmp/docker.sock"
+    raise EngineError("\n".join(("no Docker Engine answers; tried", *tried)), hint=hint)
+
+
+class DockerEngine:
+    """One Docker Engine. Every method raises EngineError when the engine fails; none leaks docker-py's own."""
+
+    kind = "docker"
+
+    def __init__(self, endpoint: Endpoint, client: str | None = None) -> None:
+        """Connect.
+
+        Raises:
+            EngineError: Nothing answers there; the message is the bare reason.
+        """
+        self._endpoint = endpoint
+        self._client = client
+        self._version = "auto"
+        self._api = self._open(_CONNECT_TIMEOUT)
+        # Known from now on: further connections cost no request, and each call gets the time it needs.
+        self._version = str(self._api.api_version)
+        self._api.timeout = int(_CALL_TIMEOUT)
+
+    @property
+    def endpoint(self) -> str:
+        """The address that answered, such as ``unix:///var/run/docker.sock``."""
+        return self._endpoint.url
+
+    def any_client(self) -> str:
+        """A docker client for people: the configured one, else the first on PATH.
+
+        Raises:
+            EngineError: There is none.
+        """
+        found: tuple[str, ...] = (*((self._client,) if self._client else ()), *process.which_all("docker"))
+        if not found:
+            raise EngineError("there is no docker client on PATH", hint="install one (Debian, Ubuntu: docker.io)")
+        return found[0]
+
+    def info(self) -> EngineInfo:
+        """What kind of engine this is."""
+        with self._plain("ask the engine about itself"):
+            said: dict[str, Any] = self._api.info()
+        return EngineInfo(
+            kind=self.kind,
+            version=str(said.get("ServerVersion", "")),
+            endpoint=self.endpoint,
+            storage_driver=str(said.get("Driver", "")),
+            cgroup=f"v{said.get('CgroupVersion', '1')} {said.get('CgroupDriver', '')}".strip(),
+            cpus=int(said.get("NCPU", 0)),
+            memory_bytes=int(said.get("MemTotal", 0)),
+            runtimes=tuple(sorted(said.get("Runtimes") or {})),
+        )
+
+    def image(self, ref: str) -> ImageInfo | None:
+        """The image with this name or id, or None."""
+        from docker.errors import ImageNotFound, NotFound
+
+        with self._plain(f"inspect the image {ref}"):
+            try:
+                return _image_info(self._api.inspect_image(ref))  # type: ignore[no-untyped-call]
+            except (ImageNotFound, NotFound):
+                return None
+
+    def images(self, reference: str) -> tuple[ImageInfo, ...]:
+        """Images by a name pattern such as ``envbuild/cpu:*``."""
+        with self._plain("list images"):
+            ids = dict.fromkeys(str(found["Id"]) for found in self._api.images(filters={"reference": reference}))
+        return tuple(info for info in map(self.image, ids) if info is not None)
+
+    def tag(self, ref: str, new: str) -> None:
+        """Give an image another name; the name moves when another image had it."""
+        repository, tag = split(new)
+        with self._plain(f"tag {ref} as {new}"):
+            self._api.tag(ref, repository, tag)
+
+    def untag(self, ref: str) -> None:
+        """Take a name away; with its last name the image goes too. A name that is gone already is fine."""
+        from docker.errors import NotFound
+
+        with self._plain(f"remove the name {ref}"), contextlib.suppress(NotFound):
+            self._api.remove_image(ref, force=False, noprune=True)
+
+    @contextlib.contextmanager
+    def save(self, ref: str) -> Iterator[BinaryIO]:
+        """The image as ``docker save`` writes it: a stream for ``tarfile.open(fileobj=..., mode="r|")``."""
+        doing = f"export the image {ref}"
+        with self._session(_TRANSFER_TIMEOUT) as api:
+            with self._plain(doing):
+                chunks = api.get_image(ref)
+            # Only the reading is guarded: what the caller's own code raises is not the engine's doing.
+            with io.BufferedReader(Chunks(iter(chunks), lambda: self._plain(doing)), 1 << 20) as stream:
+                yield cast(BinaryIO, stream)
+
+    def import_root(self, tar: Path, ref: str, changes: tuple[str, ...] = ()) -> str:
+        """Make an image of one layer from a root file system; ``changes`` are Dockerfile instructions.
+
+        Returns the engine's id of the image.
+        """
+        repository, tag = split(ref)
+        with self._session(_TRANSFER_TIMEOUT) as api, self._plain(f"import {tar} as {ref}"):
+            said = api.import_image(str(tar), repository=repository, tag=tag, changes=list(changes))
+        info = self.image(ref)
+        if info is None:
+            raise EngineError(f"cannot import {tar} as {ref}: {' '.join(str(said).split())[:300]}")
+        return info.id
+
+    def pull(self, ref: str, sink: Sink = discard) -> None:
+        """Fetch an image by tag or digest; each layer is a step."""
+        repository, tag = split(ref)
+        with self._session(_TRANSFER_TIMEOUT) as api, self._plain(f"pull {ref}"):
+            progress = PullProgress(sink)
+            for message in api.pull(repository, tag=tag, stream=True, decode=True):
+                progress.feed(message)
+        if progress.error:
+            raise EngineError(f"cannot pull {ref}: {progress.error}")
+
+    def remote_digest(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> str | None:
+        """The manifest digest that the registry has for ``ref``; None when it does not answer with one."""
+        return self.ask_registry(ref, timeout).digest
+
+    def ask_registry(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> RemoteAnswer:
+        """Ask the registry, through the engine, what ``ref`` is; the answer comes within about ``timeout`` seconds."""
+        from docker.errors import APIError
+
+        try:
+            with self._session(timeout) as api, self._plain(f"ask the registry for {ref}"):
+                try:
+                    said: dict[str, Any] = api.inspect_distribution(ref)  # type: ignore[no-untyped-call]
+                except APIError as error:
+                    return RemoteAnswer(digest=None, reason=explanation(error))
+        except EngineError as error:
+            return RemoteAnswer(digest=None, reason=error.message)
+        digest = str((said.get("Descriptor") or {}).get("digest") or "")
+        return RemoteAnswer(digest=digest or None, reason="" if digest else "the registry named no digest")
+
+    def build(self, request: BuildRequest, *, sink: Sink = discard, log: Path, timeout: float | None = None) -> None:
+        """Build an image with BuildKit; see ``buildkit.build`` for what it raises."""
+        client = buildkit.find_client(self.endpoint, self._client)
+        try:
+            buildkit.build(client, self._endpoint, request, sink=sink, log=log, timeout=timeout)
+        except BuildError as error:
+            try:
+                self.info()
+            except EngineError as gone:
+                raise EngineError(f"{gone.message}\n{error.message}", hint=gone.hint) from error
+            raise
+
+    def run(self, spec: ContainerSpec, *, timeout: float | None, sink: Sink = discard) -> ContainerResult:
+        """Run a container to its end; see ``container.run``."""
+        with self._session(_CALL_TIMEOUT) as api:
+            return container.run(api, spec, endpoint=self.endpoint, timeout=timeout, sink=sink)
+
+    def granted(self, spec: ContainerSpec, sink: Sink = discard) -> ContainerSpec:
+        """``spec`` as this engine can start it: without a locked-memory limit that it may not set.
+
+        For a container that somebody else will start, such as the docker command line; ``run`` sees to it
+        itself. Starts ``true`` in the image to find out, so it takes some tenths of a second.
+        """
+        if spec.memlock is None:
+            return spec
+        with self._session(_CALL_TIMEOUT) as api:
+            refused = container.refuses_memlock(api, spec, endpoint=self.endpoint, sink=sink)
+        return replace(spec, memlock=None) if refused else spec
+
+    def containers(self, label: str) -> tuple[ContainerInfo, ...]:
+        """Every container, running or not, with this ``key=value`` label."""
+        with self._plain("list containers"):
+            found = self._api.containers(all=True, filters={"label": label})
+        return tuple(
+            ContainerInfo(
+                id=str(each["Id"]),
+                image=str(each["Image"]),
+                state=str(each["State"]),
+                labels=tuple(sorted((each["Labels"] or {}).items())),
+            )
+            for each in found
+        )
+
+    def remove_container(self, container: str) -> None:
+        """End and remove a container; one that is gone already is fine."""
+        from docker.errors import NotFound
+
+        with self._plain(f"remove the container {container[:12]}"), contextlib.suppress(NotFound):
+            self._api.remove_container(container, force=True, v=True)
+
+    @contextlib.contextmanager
+    def _session(self, timeout: float) -> Iterator[APIClient]:
+        """A connection of its own, for calls that last: its time-out is its own, and closing it ends them."""
+        api = self._open(timeout)
+        try:
+            yield api
+        finally:
+            api.close()
+
+    def _plain(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return plain(doing, self.endpoint)
+
+    def _open(self, timeout: float) -> APIClient:
+        import requests.exceptions
+        from docker import APIClient
+        from docker.errors import DockerException
+        from docker.tls import TLSConfig
+
+        tls: TLSConfig | bool = False
+        if (folder := self._endpoint.tls) is not None:
+            pair = (str(folder / "cert.pem"), str(folder / "key.pem"))
+            try:
+                tls = TLSConfig(client_cert=pair, ca_cert=str(folder / "ca.pem"), verify=self._endpoint.verify)
+            except DockerException as error:
+                raise EngineError(f"its certificates in {folder} cannot be used: {error}") from error
+        try:
+            return APIClient(base_url=self.endpoint, version=self._version, timeout=int(timeout), tls=tls)
+        except (DockerException, requests.exceptions.RequestException, OSError, ValueError) as error:
+            if self.endpoint.startswith("ssh://"):
+                forward = "forward the socket instead: ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST"
+                raise EngineError(
+                    f"{root_cause(error)}; {forward}, then DOCKER_HOST=unix:///tmp/docker.sock"
+                ) from error
+            raise EngineError(root_cause(error)) from error
+
+
+def _image_info(said: dict[str, Any]) -> ImageInfo:
+    config: dict[str, Any] = said.get("Config") or {}
+    return ImageInfo(
+        id=str(said["Id"]),
+        diff_ids=tuple((said.get("RootFS") or {}).get("Layers") or ()),
+        labels=tuple(sorted((config.get("Labels") or {}).items())),
+        env=tuple((key, value) for key, _, value in (entry.partition("=") for entry in config.get("Env") or ())),
+        architecture=str(said.get("Architecture", "")),
+        os=str(said.get("Os", "")),
+        size=int(said.get("Size", 0)),
+        created=str(said.get("Created", "")),
+        repo_tags=tuple(said.get("RepoTags") or ()),
+        repo_digests=tuple(said.get("RepoDigests") or ()),
+    )

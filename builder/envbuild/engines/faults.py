@@ -1,0 +1,72 @@
+"""docker-py's many exceptions, turned into the one that users meet."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from envbuild.errors import EngineError
+
+
+@contextlib.contextmanager
+def plain(doing: str, endpoint: str) -> Iterator[None]:
+    """Turn whatever docker-py, requests or urllib3 raise into an EngineError that says what was being done.
+
+    Raises:
+        EngineError: In place of any of their exceptions.
+    """
+    # By now docker-py has been imported by whoever made the client.
+    import urllib3.exceptions
+    from docker.errors import APIError, DockerException
+    from requests.exceptions import RequestException, Timeout
+
+    try:
+        yield
+    except APIError as error:
+        hint = _hint(said := explanation(error))
+        raise EngineError(f"cannot {doing}: {said}", hint=hint) from error
+    except Timeout as error:
+        raise EngineError(f"cannot {doing}: the engine at {endpoint} did not answer in time") from error
+    except (DockerException, RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        reason = root_cause(error)
+        raise EngineError(
+            f"cannot {doing}: the engine at {endpoint} is not reachable ({reason})", hint="is the daemon still running?"
+        ) from error
+
+
+def explanation(error: Exception) -> str:
+    """What the engine itself said in an API error, in one line."""
+    said = getattr(error, "explanation", None) or str(error)
+    return " ".join((said.decode(errors="replace") if isinstance(said, bytes) else str(said)).split())
+
+
+def root_cause(error: BaseException) -> str:
+    """The operating system's reason at the bottom of a chain of wrapped exceptions."""
+    seen: list[BaseException] = []
+    todo: list[BaseException] = [error]
+    while todo:
+        current = todo.pop()
+        if current in seen:
+            continue
+        seen.append(current)
+        if "Timeout" in type(current).__name__:
+            return "no answer in time"
+        if isinstance(current, OSError) and isinstance(current.strerror, str):
+            return current.strerror.lower()
+        todo += [link for link in (current.__cause__, current.__context__, *current.args) if _is_error(link)]
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, BaseException)
+
+
+def _hint(said: str) -> str:
+    if "could not select device driver" in said:
+        return "the engine has no GPU runtime: install the NVIDIA Container Toolkit and restart the daemon"
+    if "no space left on device" in said:
+        return "the engine's disk is full: docker system df shows why"
+    if "No such image" in said:
+        return "docker images shows what there is"
+    return ""

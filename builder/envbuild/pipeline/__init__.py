@@ -1,0 +1,1 @@
+"""The only orchestrator: plan, build, inspect, smoke, evidence, tag."""

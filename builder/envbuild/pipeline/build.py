@@ -1,0 +1,272 @@
+"""build, smoke and promote: the three ways to a name."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import evidence
+from envbuild.engines import ImageInfo, Run
+from envbuild.errors import EngineError, GateError, InputError
+from envbuild.events import Note
+from envbuild.judge.suite import suite_hash
+from envbuild.model import Environment, Level
+from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET, base_label, build_image
+from envbuild.pipeline.names import Names, derived_names, give, names
+from envbuild.pipeline.prepare import Target, prepare
+from envbuild.pipeline.prove import SMOKE_SECONDS, Proof, note_unsigned, prove
+from envbuild.pipeline.runs import exclusive, running
+from envbuild.pipeline.workbench import Workbench
+
+BUILD_SECONDS = 7200.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """How a build is wanted.
+
+    Attributes:
+        no_cache: Run every step again, the base included.
+        timeout: Limit of the image build, in seconds.
+        smoke_timeout: Limit of the smoke, in seconds.
+        allow_level: Tag at this level although the row requires more; the tag then says so.
+    """
+
+    no_cache: bool = False
+    timeout: float = BUILD_SECONDS
+    smoke_timeout: float = SMOKE_SECONDS
+    allow_level: Level | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of it.
+
+    Attributes:
+        status: ``up to date``, ``proven`` (already built, now proven) or ``built``.
+        image: The engine's id of the image.
+        tags: The names it carries now.
+        evidence: The record that allows them.
+    """
+
+    environment: str
+    target_id: str | None
+    status: str
+    image: str
+    tags: tuple[str, ...]
+    level: Level
+    evidence: Path
+    seconds: float
+
+
+def up_to_date(bench: Workbench, target: Target, *, touch: bool = True) -> Result | None:
+    """The tagged image with evidence from the current suite at the required level, or None.
+
+    With ``touch`` the moving tag is put back on it where it has wandered.
+    """
+    wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
+    info = bench.engine.image(wanted.proven)
+    if info is None:
+        return None
+    found = evidence.best(info.id, suite_hash())
+    if found is None or found[0].rank < target.env.required_level.rank:
+        return None
+    moving = bench.engine.image(wanted.moving)
+    if touch and (moving is None or moving.id != info.id):
+        bench.engine.tag(info.id, wanted.moving)
+    return Result(
+        environment=target.env.name,
+        target_id=target.rendering.target_id,
+        status="up to date",
+        image=info.id,
+        tags=(wanted.proven, wanted.moving),
+        level=found[0],
+        evidence=found[1],
+        seconds=0.0,
+    )
+
+
+def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
+    """Build a row's image, prove it, and only then give it its names.
+
+    Raises:
+        FindingsError: The row breaks a rule (exit 1), or the image does not pass (exit 5).
+        BuildError: A build step failed (exit 4).
+        GateError: The evidence does not reach the required level (exit 5).
+        EngineError: Engine, network or disk (exit 3).
+    """
+    began = time.monotonic()
+    target = prepare(bench, name, lock_missing=True)
+    if not options.no_cache:
+        done = up_to_date(bench, target)
+        if done is not None:
+            return done
+    wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
+    with exclusive(bench, target.rendering.target_id), running(bench) as run:
+        if not options.no_cache:
+            # The run that was waited for may have done the work.
+            done = up_to_date(bench, target)
+            if done is not None:
+                return done
+        elif (tagged := bench.engine.image(wanted.proven)) is not None:
+            raise GateError(
+                f"{wanted.proven} exists; a rebuild gives other bytes, and an id tag is never overwritten",
+                hint=f"Remove the name first, if that is what you want: docker rmi {wanted.proven} ({tagged.id[:19]})",
+            )
+        ref, how = _image_of(bench, run, target, wanted, options)
+        base_used = base_label(bench, ref)
+        proof = prove(
+            bench, run, target.env, ref,
+            target_id=target.rendering.target_id, base=base_used, timeout=options.smoke_timeout,
+        )  # fmt: skip
+        note_unsigned(bench)
+        tags = _name(bench, target.env, ref, wanted, proof.level, options.allow_level)
+        info = _present(bench, wanted.proven if wanted.proven in tags else tags[0])
+        if ref == target.candidate and target.candidate not in tags:
+            bench.engine.untag(target.candidate)
+    return Result(
+        environment=name,
+        target_id=target.rendering.target_id,
+        status=how,
+        image=info.id,
+        tags=tags,
+        level=proof.level,
+        evidence=proof.path,
+        seconds=time.monotonic() - began,
+    )
+
+
+def smoke(bench: Workbench, reference: str, *, row: str | None, timeout: float = SMOKE_SECONDS) -> tuple[Proof, str]:
+    """Inspect and smoke an image, write the evidence, tag nothing; returns the proof and the image's name.
+
+    Args:
+        bench: The surroundings.
+        reference: An image, or the name of a row, which means its candidate or its proven image.
+        row: The row whose claims count; without it the image's label says.
+        timeout: Limit of the smoke, in seconds.
+
+    Raises:
+        FindingsError: The image does not pass (exit 5).
+        InputError: It is not known which row the image claims to be.
+        GateError: There is no such image.
+    """
+    ref, info, env = locate(bench, reference, row)
+    with running(bench) as run:
+        proof = prove(
+            bench, run, env, ref,
+            target_id=_own_target(bench, env, info), base=base_label(bench, ref), timeout=timeout,
+        )  # fmt: skip
+    note_unsigned(bench)
+    return proof, ref
+
+
+def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: Level | None = None) -> Result:
+    """Give an image the names that its evidence allows. Runs nothing.
+
+    Raises:
+        GateError: No evidence, or too little (exit 5).
+    """
+    ref, info, env = locate(bench, reference, row)
+    found = evidence.best(info.id, suite_hash())
+    if found is None:
+        raise GateError(
+            f"{ref} has no evidence from the current suite",
+            hint=f"Prove it first: envbuild smoke {reference}",
+        )
+    level, path = found
+    record = evidence.read(path)
+    if record.environment != env.name:
+        raise GateError(
+            f"{ref} was proven as {record.environment}, not as {env.name}",
+            hint=f"Prove it as that row: envbuild smoke {reference} --row {env.name}",
+        )
+    own = _own_target(bench, env, info)
+    wanted = (
+        names(env, own[:8], bench.site.registry.name) if own else derived_names(ref, env, record.image.config_digest)
+    )
+    tags = _name(bench, env, ref, wanted, level, allow_level)
+    return Result(
+        environment=env.name, target_id=own, status="promoted", image=info.id, tags=tags, level=level,
+        evidence=path, seconds=0.0,
+    )  # fmt: skip
+
+
+def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, ImageInfo, Environment]:
+    """Find an image by its name or by its row's, and the row it claims to be.
+
+    Raises:
+        GateError: There is no such image.
+        InputError: The row is not known.
+    """
+    if reference in bench.matrix.environments:
+        target = prepare(bench, reference, checked=False)
+        wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
+        for ref in (wanted.proven, target.candidate):
+            info = bench.engine.image(ref)
+            if info is not None:
+                return ref, info, bench.matrix.get(row) if row else target.env
+        raise GateError(
+            f"{reference} has no image of its current inputs (neither {wanted.proven} nor a candidate)",
+            hint=f"Build it: envbuild build {reference}",
+        )
+    info = bench.engine.image(reference)
+    if info is None:
+        known = ", ".join(bench.matrix.environments)
+        raise GateError(
+            f"there is no image {reference}, and no row of that name",
+            hint=f"Rows: {known}. Images: docker images 'envbuild/*'",
+        )
+    claimed = row or dict(info.labels).get(LABEL_ENV)
+    if claimed is None:
+        raise InputError(
+            f"{reference} does not say which row it is: it was not built by envbuild, nor derived from its images",
+            hint="Say it: --row ENV",
+        )
+    return reference, info, bench.matrix.get(claimed)
+
+
+def _name(
+    bench: Workbench, env: Environment, ref: str, wanted: Names, level: Level, allowed: Level | None
+) -> tuple[str, ...]:
+    required = env.required_level
+    if level.rank < required.rank and (allowed is None or level.rank < allowed.rank):
+        raise GateError(
+            f"{ref} has evidence of level {level.value}; the row {env.name} requires {required.value}",
+            hint=f"On a machine with a GPU of the row: envbuild smoke {ref}, then envbuild promote {env.name}. "
+            f"Or tag it as what it is: --allow-level {level.value}",
+        )
+    return give(bench.engine, _present(bench, ref), wanted, level=level, required=required)
+
+
+def _present(bench: Workbench, ref: str) -> ImageInfo:
+    info = bench.engine.image(ref)
+    if info is None:
+        raise EngineError(f"{ref} disappeared from the engine during the run")
+    return info
+
+
+def _own_target(bench: Workbench, env: Environment, info: ImageInfo) -> str | None:
+    """The target id when the image itself is what the row builds; None for one that was derived from it."""
+    target = dict(info.labels).get(LABEL_TARGET)
+    if target is None:
+        return None
+    # A derived image inherits the labels of its parent. Its parent's name is taken, by other bytes, or the
+    # candidate's name is: only the bearer of one of those two names is the target itself.
+    wanted = names(env, target[:8], bench.site.registry.name)
+    for name in (wanted.proven, f"envbuild/{env.name}:candidate-{target[:8]}"):
+        holder = bench.engine.image(name)
+        if holder is not None and holder.id == info.id:
+            return target
+    return None
+
+
+def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options: BuildOptions) -> tuple[str, str]:
+    if not options.no_cache:
+        for ref in (wanted.proven, target.candidate):
+            info = bench.engine.image(ref)
+            if info is not None and dict(info.labels).get(LABEL_TARGET) == target.rendering.target_id:
+                bench.sink(Note(message=f"{ref} is already built; it is not yet proven by the current suite"))
+                return ref, "proven"
+    build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout)
+    return target.candidate, "built"

@@ -1,0 +1,84 @@
+"""Which names an image may carry, and giving them. A tag moves last, after everything else is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envbuild import evidence
+from envbuild.engines import DockerEngine, ImageInfo
+from envbuild.errors import GateError
+from envbuild.model import Environment, Level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The names of one target, with the registry's prefix where the site has one."""
+
+    repository: str
+    id_tag: str
+
+    @property
+    def proven(self) -> str:
+        """The tag that names content; it is given once and never moves."""
+        return f"{self.repository}:{self.id_tag}"
+
+    @property
+    def moving(self) -> str:
+        """The tag that follows the newest proven image."""
+        return f"{self.repository}:validated"
+
+    def below(self, level: Level) -> str:
+        """The tag of an image that has less than its row requires; it says so."""
+        return f"{self.repository}:{self.id_tag}-{level.value}"
+
+
+def names(env: Environment, id8: str, registry: str | None) -> Names:
+    """The names of a row's image, such as ``envbuild/cpu:2.13.0-cpu-1a2b3c4d``."""
+    prefix = f"{registry.rstrip('/')}/" if registry else ""
+    return Names(repository=f"{prefix}envbuild/{env.name}", id_tag=f"{env.torch.version}-{env.torch.build}-{id8}")
+
+
+def derived_names(reference: str, env: Environment, config_digest: str) -> Names:
+    """The names of an image that was derived from a row's: its own repository, named by its own content."""
+    last = reference.rsplit("/", 1)[-1]
+    repository = reference.rsplit(":", 1)[0] if ":" in last else reference
+    id8 = config_digest.removeprefix("sha256:")[:8]
+    return Names(repository=repository.partition("@")[0], id_tag=f"{env.torch.version}-{env.torch.build}-{id8}")
+
+
+def refuse_other_bytes(engine: DockerEngine, tag: str, info: ImageInfo) -> None:
+    """An id tag is given once.
+
+    Raises:
+        GateError: The tag exists and names another image.
+    """
+    existing = engine.image(tag)
+    if existing is not None and not same_image(existing, info):
+        raise GateError(
+            f"{tag} already names another image ({existing.id[:19]}); it is never overwritten",
+            hint=f"If that image should go, remove its name yourself: docker rmi {tag}",
+        )
+
+
+def same_image(one: ImageInfo, other: ImageInfo) -> bool:
+    """Whether two engine records are one image: the same id, or the same identity in the evidence store."""
+    if one.id == other.id:
+        return True
+    digest = evidence.digest_of(one.id)
+    return digest is not None and digest == evidence.digest_of(other.id)
+
+
+def give(engine: DockerEngine, info: ImageInfo, wanted: Names, *, level: Level, required: Level) -> tuple[str, ...]:
+    """Give an image the names that its evidence allows; returns them.
+
+    Raises:
+        GateError: The id tag already names other bytes.
+    """
+    enough = level.rank >= required.rank
+    tag = wanted.proven if enough else wanted.below(level)
+    refuse_other_bytes(engine, tag, info)
+    engine.tag(info.id, tag)
+    if not enough:
+        return (tag,)
+    engine.tag(info.id, wanted.moving)
+    return (tag, wanted.moving)

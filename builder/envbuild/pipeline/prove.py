@@ -1,0 +1,258 @@
+"""Look into an image and run it: inspect, smoke, evidence. Tags nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envbuild import __version__, evidence, store
+from envbuild.engines import ContainerSpec, DockerEngine, ImageInfo, Mount, Run
+from envbuild.errors import GateError
+from envbuild.events import Note, PhaseDone, PhaseStarted
+from envbuild.judge import archive, content, smoke
+from envbuild.judge.outcome import Outcome
+from envbuild.judge.suite import probes_folder, suite_hash
+from envbuild.model import Environment, Finding, ImageIdentity, Level, Severity
+from envbuild.pipeline.host import describe
+from envbuild.pipeline.prepare import FindingsError, errors
+from envbuild.pipeline.sizes import parse_size
+from envbuild.pipeline.workbench import Workbench
+
+_PROBES = "/run/envbuild/probes"
+_INSPECT_SECONDS = 300.0
+SMOKE_SECONDS = 600.0
+_RANKS = 2
+_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What an image has shown, and where that is written."""
+
+    level: Level
+    path: Path
+    record: evidence.Evidence
+
+
+@dataclass
+class _Progress:
+    """What has been seen so far; it is worth keeping even when the gate stays shut."""
+
+    started: datetime.datetime
+    content: dict[str, Any] = field(default_factory=dict)
+    smoke: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def prove(
+    bench: Workbench,
+    run: Run,
+    env: Environment,
+    ref: str,
+    *,
+    target_id: str | None,
+    base: dict[str, Any],
+    timeout: float = SMOKE_SECONDS,
+) -> Proof:
+    """Inspect and smoke one image and write what was seen.
+
+    Args:
+        bench: The surroundings.
+        run: This run; its labels go onto every container.
+        env: The row whose claims the image is held to.
+        ref: Name of the image in the engine.
+        target_id: Declared inputs it was built from, None when it was built elsewhere.
+        base: What is known of the base that was really used.
+        timeout: Limit of the smoke, in seconds.
+
+    Raises:
+        FindingsError: The image is not what it claims to be, or does not train right (exit 5).
+        EngineError: The engine failed.
+    """
+    engine = bench.engine
+    info = engine.image(ref)
+    if info is None:
+        raise GateError(f"there is no image {ref}", hint="See what there is: docker images 'envbuild/*'")
+    _usable(env, ref, info)
+    seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
+    identity, image_config = _inspect(bench, engine, run, env, ref, seen)
+    level = Level.BUILT
+    if not errors(seen.findings):
+        with _phase(bench, seen, "smoke", f"{_RANKS} ranks, ZeRO-3 with offload, {_STEPS} steps"):
+            _smoke(engine, run, env, ref, seen, timeout)
+        if not errors(seen.findings):
+            level = Level.CPU
+    failed = errors(seen.findings)
+    record = evidence.Evidence(
+        schema="envbuild.evidence/1",
+        environment=env.name,
+        target_id=target_id,
+        level=level,
+        suite=suite_hash(),
+        envbuild=__version__,
+        image=evidence.Identity.of(identity),
+        platform=f"{info.os}/{info.architecture}",
+        size_bytes=info.size,
+        base=base,
+        claims={**claims(env), "config.created": str(image_config.get("created", ""))},
+        content=seen.content,
+        smoke=seen.smoke,
+        findings=tuple(as_dict(finding) for finding in seen.findings),
+        host=describe(engine.info()),
+        started=seen.started,
+        finished=datetime.datetime.now(datetime.timezone.utc),
+        seconds={name: round(seconds, 3) for name, seconds in seen.seconds.items()},
+    )
+    if failed:
+        path = store.home() / "reports" / f"{run.id}.json"
+        store.write_json(path, {**record.model_dump(mode="json", by_alias=True), "level": "rejected"})
+        raise FindingsError(
+            f"{ref} does not pass: {len(failed)} finding(s)",
+            tuple(seen.findings),
+            hint=f"Nothing was tagged. The whole report: {path}",
+            exit_code=5,
+        )
+    path = evidence.save(record, info.id)
+    return Proof(level=level, path=path, record=record)
+
+
+def claims(env: Environment) -> dict[str, str]:
+    """What the row says of the image, for the record."""
+    said = {
+        "python": env.python,
+        "gcc": env.gcc.version,
+        "torch": env.torch_version,
+        "deepspeed": env.deepspeed.version,
+        "ops": ",".join(env.deepspeed.ops),
+        "cuda": env.cuda.version if env.cuda else None,
+        "nccl": env.nccl,
+        "gpus": ",".join(env.gpus) or None,
+        "cpu_baseline": env.cpu_baseline,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def as_dict(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON carries it; without a place where there is none."""
+    fields = {
+        "rule": finding.rule,
+        "severity": finding.severity.value,
+        "subject": finding.subject,
+        "message": finding.message,
+        "fix": finding.fix,
+        "source": finding.source,
+    }
+    if finding.file is not None:
+        fields |= {"file": finding.file, "line": finding.line, "column": finding.column}  # type: ignore[dict-item]
+    return dict(fields)
+
+
+def smoke_spec(env: Environment, ref: str, argv: tuple[str, ...], run: Run) -> ContainerSpec:
+    """A container as strict clusters give it: no network, an ordinary uid, only /tmp to write to."""
+    return ContainerSpec(
+        image=ref,
+        argv=argv,
+        env=(("HOME", "/tmp"), ("TORCH_EXTENSIONS_DIR", "/tmp/extensions")),
+        mounts=(Mount(source=probes_folder(), target=_PROBES, read_only=True),),
+        # Docker mounts a tmpfs noexec by default, and then nothing compiled can be loaded from it.
+        tmpfs=(("/tmp", "rw,exec,nosuid,size=2g,mode=1777"),),
+        user="65532:65532",
+        network="none",
+        shm_bytes=parse_size(env.shm_size),
+        memlock=-1 if env.memlock == "unlimited" else parse_size(env.memlock),
+        read_only=True,
+        labels=run.labels,
+        cap_drop_all=True,
+        no_new_privileges=True,
+    )
+
+
+def _usable(env: Environment, ref: str, info: ImageInfo) -> None:
+    wanted = {platform.removeprefix("linux/") for platform in env.platforms}
+    if info.architecture not in wanted:
+        raise GateError(
+            f"{ref} is a {info.os}/{info.architecture} image; the row {env.name} is for {', '.join(env.platforms)}",
+            hint="Build it for the row's platform.",
+        )
+
+
+@contextlib.contextmanager
+def _phase(bench: Workbench, seen: _Progress, name: str, detail: str = "") -> Iterator[None]:
+    bench.sink(PhaseStarted(phase=name, detail=detail))
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        seen.seconds[name] = time.monotonic() - began
+    bench.sink(PhaseDone(phase=name, seconds=seen.seconds[name]))
+
+
+def _inspect(
+    bench: Workbench, engine: DockerEngine, run: Run, env: Environment, ref: str, seen: _Progress
+) -> tuple[ImageIdentity, dict[str, Any]]:
+    with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
+        with engine.save(ref) as stream:
+            image = archive.read(stream, content.wanted)
+        outside = content.outside(image, env)
+        argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/content.py", "--ops", ",".join(env.deepspeed.ops))
+        result = engine.run(smoke_spec(env, ref, argv, run), timeout=_INSPECT_SECONDS)
+        outcome = _outcome(env, result)
+        inside = _document(outcome.stdout)
+        seen.content = {"outside": outside.as_dict(), "inside": inside}
+        if inside is None:
+            seen.findings += smoke.explain_failure(outcome)
+        else:
+            sms = tuple(bench.facts.gpus[gpu].sm for gpu in env.gpus)
+            seen.findings += content.inspect(env, outside, inside, sms=sms)
+    return image.identity, dict(image.config)
+
+
+def _smoke(engine: DockerEngine, run: Run, env: Environment, ref: str, seen: _Progress, timeout: float) -> None:
+    # The probe has a limit of its own, a little shorter: it can say which rank was in which phase.
+    inner = str(max(10, int(timeout - 20)))
+    argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/zero3.py", "--ranks", str(_RANKS), "--steps", str(_STEPS),
+            "--accelerator", "cpu", "--dtype", "fp32", "--timeout", inner)  # fmt: skip
+    result = engine.run(smoke_spec(env, ref, argv, run), timeout=timeout)
+    outcome = _outcome(env, result)
+    report = _document(outcome.stdout)
+    seen.smoke = {"fp32": report}
+    failure = smoke.explain_failure(outcome)
+    if failure or report is None:
+        seen.findings += failure
+    else:
+        seen.findings += smoke.judge(env, report, dtype="fp32")
+
+
+def _outcome(env: Environment, result: Any) -> Outcome:
+    return Outcome(
+        exit_code=result.exit_code,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        oom_killed=result.oom_killed,
+        timed_out=result.timed_out,
+        seconds=result.seconds,
+        shm_bytes=parse_size(env.shm_size),
+    )
+
+
+def _document(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def note_unsigned(bench: Workbench) -> None:
+    """Say once that evidence carries no signature."""
+    bench.sink(Note(message="the evidence is not signed: no signing key is configured"))
+
+
+__all__ = ["SMOKE_SECONDS", "Proof", "Severity", "as_dict", "claims", "note_unsigned", "prove", "smoke_spec"]

@@ -1,0 +1,32 @@
+"""What is reviewed in a pull request: ``images/<env>/`` with Dockerfile, lock and record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from envbuild import evidence, store
+from envbuild.errors import InputError
+from envbuild.lock import write
+from envbuild.pipeline.prepare import Target
+from envbuild.pipeline.workbench import Workbench
+
+
+def record(bench: Workbench, target: Target, path: Path) -> tuple[Path, ...]:
+    """Write the row's Dockerfile, lock and evidence into the project; returns the paths.
+
+    Raises:
+        InputError: The project is the packaged one, which is read-only.
+        EngineError: The folder cannot be written.
+    """
+    if not bench.project.writable:
+        raise InputError(
+            "--record needs a project of your own: the packaged matrix is read-only", hint="Make one: envbuild init"
+        )
+    folder = bench.project.images / target.env.name
+    seen = evidence.read(path)
+    store.write_atomic(folder / "Dockerfile", target.rendering.files["Dockerfile"])
+    write(folder / "lock.json", target.lock)
+    text = json.dumps(seen.model_dump(mode="json", by_alias=True), indent=2, sort_keys=True) + "\n"
+    store.write_atomic(folder / "record.json", text)
+    return tuple(folder / name for name in ("Dockerfile", "lock.json", "record.json"))

@@ -1,0 +1,127 @@
+"""What is known of a row: its facts with their sources, and how far its image has come here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from envbuild import evidence
+from envbuild.errors import EnvbuildError
+from envbuild.judge.suite import suite_hash
+from envbuild.matrix import check
+from envbuild.model import Environment, Level
+from envbuild.pipeline.names import names
+from envbuild.pipeline.prepare import errors, prepare
+from envbuild.pipeline.prove import as_dict
+from envbuild.pipeline.sizes import format_size
+from envbuild.pipeline.workbench import Workbench
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a row has come on this machine; ``note`` says what could not be found out."""
+
+    level: str
+    image: str | None = None
+    engine_id: str | None = None
+    target_id: str | None = None
+    note: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {"level": self.level, "image": self.image, "target_id": self.target_id, "note": self.note}
+
+
+def standing(bench: Workbench, env: Environment) -> Standing:
+    """The strongest level of the row's image here; never raises for what merely is not there."""
+    declared = Level.DECLARED.value if errors(check(env, bench.facts, None)) else Level.DERIVED.value
+    try:
+        target = prepare(bench, env.name, checked=False)
+    except EnvbuildError as error:
+        return Standing(level=declared, note=error.message)
+    target_id = target.rendering.target_id
+    wanted = names(env, target.rendering.id8, bench.site.registry.name)
+    try:
+        engine = bench.engine
+    except EnvbuildError as error:
+        return Standing(level=declared, target_id=target_id, note=error.message)
+    for ref in (wanted.proven, wanted.below(Level.CPU), wanted.below(Level.BUILT), target.candidate):
+        info = engine.image(ref)
+        if info is None:
+            continue
+        best = evidence.best(info.id, suite_hash())
+        return Standing(level=best[0].value if best else "unproven", image=ref, engine_id=info.id, target_id=target_id)
+    return Standing(level=declared, target_id=target_id, note="no image of the current inputs on this engine")
+
+
+def details(bench: Workbench, env: Environment) -> dict[str, Any]:
+    """Everything ``show`` prints, as JSON-able values."""
+    state = standing(bench, env)
+    found = evidence.best(state.engine_id, suite_hash()) if state.engine_id else None
+    record = evidence.read(found[1]) if found else None
+    return {
+        "name": env.name,
+        "row": env.model_dump(mode="json", exclude={"sources"}),
+        "facts": _facts(env),
+        "findings": [as_dict(finding) for finding in check(env, bench.facts, bench.matrix)],
+        "state": {
+            "requires": env.requires,
+            "level": state.level,
+            "image": state.image,
+            "target id": state.target_id,
+            "note": state.note,
+        },
+        "evidence": record.model_dump(mode="json", by_alias=True) if record else None,
+        "evidence_lines": lines(record, found[1]) if record and found else [],
+    }
+
+
+def lines(record: evidence.Evidence, path: Any) -> list[str]:
+    """A record for people: what ran, where, and the figures that were judged."""
+    out = [
+        f"Evidence: level {record.level.value}, {record.finished:%Y-%m-%d %H:%M} UTC, suite {record.suite[:12]}",
+        f"  image    {record.image.config_digest[:19]}, {len(record.image.diff_ids)} layers, "
+        f"{format_size(record.size_bytes)}, {record.platform}",
+        f"  base     {record.base.get('how', 'unknown')}: {record.base.get('declared', 'unknown')}",
+        f"  host     {record.host.cpu}, {record.host.cpus} CPUs, {format_size(record.host.memory_bytes)}; "
+        f"{record.host.engine}",
+        "  claims   " + ", ".join(f"{name} {value}" for name, value in record.claims.items() if "." not in name),
+        "  seconds  " + ", ".join(f"{name} {value:.1f}" for name, value in record.seconds.items()),
+    ]
+    for name, report in record.smoke.items():
+        out += [f"  smoke    {name}: {line}" for line in _figures(report)]
+    out.append(f"  record   {path}")
+    return out
+
+
+def _figures(report: dict[str, Any]) -> list[str]:
+    from envbuild.judge.smoke import summary
+
+    return summary(report)
+
+
+def _facts(env: Environment) -> list[dict[str, str]]:
+    """One line for each fact: dotted name, value, mark, source with its date."""
+    values = {
+        "base": env.base.image + (f"@{env.base.digest}" if env.base.digest else ""),
+        "python": env.python,
+        "gcc": f"{env.gcc.version} ({env.gcc.package})",
+        "torch": env.torch_version,
+        "deepspeed": f"{env.deepspeed.version} (ops: {', '.join(env.deepspeed.ops)})",
+        "cuda": f"{env.cuda.version} (toolkit: {env.cuda.toolkit})" if env.cuda else None,
+        "nccl": env.nccl,
+        "gpus": ", ".join(env.gpus) or None,
+    }
+    rows = []
+    for name, source in env.sources.items():
+        value = values.pop(name, None)
+        note = f"; {source.note}" if source.note else ""
+        rows.append(
+            {
+                "name": name,
+                "value": value or "",
+                "mark": source.mark.value,
+                "source": f"{source.source} ({source.date}){note}",
+            }
+        )
+    return rows

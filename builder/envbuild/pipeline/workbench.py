@@ -1,0 +1,99 @@
+"""What a run works with: project, matrix, site, engine. Each part is made when it is first needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild import facts, project
+from envbuild.events import Note, Sink, discard
+from envbuild.facts import Facts
+from envbuild.lock import with_torch_index
+from envbuild.matrix import Matrix, load
+from envbuild.model import Environment
+from envbuild.project import Project
+from envbuild.site import config as site_config
+from envbuild.site.apt import AptSettings, apt_settings
+from envbuild.site.config import SiteConfig
+from envbuild.site.pip import PipSettings, pip_settings
+
+if TYPE_CHECKING:
+    from envbuild.engines import DockerEngine
+
+
+@dataclass
+class Workbench:
+    """One invocation's surroundings.
+
+    Attributes:
+        project_folder: ``--project``, or None to look for it.
+        host: ``--host``: the engine's endpoint, or None to look for it.
+        sink: Where events go.
+    """
+
+    project_folder: Path | None = None
+    host: str | None = None
+    sink: Sink = discard
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    _pip_by_row: dict[str, PipSettings] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def project(self) -> Project:
+        """The project: explicit, or found upwards, or the packaged one."""
+        return project.find(self.project_folder, Path.cwd())
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The rows."""
+        return load(self.project.matrix)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What upstream says."""
+        return facts.load()
+
+    @cached_property
+    def site(self) -> SiteConfig:
+        """Mirrors, proxies, certificates."""
+        return site_config.load(self.project.root, self.environ)
+
+    @cached_property
+    def pip(self) -> PipSettings:
+        """Package indexes: the site's, or the host's own pip configuration."""
+        settings = pip_settings(self.site, self.environ)
+        if settings.ignored:
+            ignored = ", ".join(settings.ignored)
+            self.sink(Note(message=f"of {settings.origin}, only where packages come from is used; ignored: {ignored}"))
+        return settings
+
+    def pip_for(self, env: Environment) -> PipSettings:
+        """The indexes for one row: with PyTorch's own where the row needs it and it answers. Asked once a run."""
+        if env.name not in self._pip_by_row:
+            self._pip_by_row[env.name] = with_torch_index(env, self.pip, self.sink)
+        return self._pip_by_row[env.name]
+
+    def apt_for(self, env: Environment) -> AptSettings:
+        """The package mirrors for one row's base."""
+        bootstrap = env.base.bootstrap
+        if bootstrap is not None:
+            suite, components = bootstrap.suite, bootstrap.components
+        else:
+            release = self.facts.release_of_image(env.family, env.base.image)
+            suite = next((name for name, each in self.facts.releases.items() if each is release), "")
+            components = ("main",) if env.family == "debian" else ("main", "universe")
+        return apt_settings(self.site, suite=suite, components=components, family=env.family)
+
+    @cached_property
+    def engine(self) -> DockerEngine:
+        """The engine that answers.
+
+        Raises:
+            EngineError: None does.
+        """
+        from envbuild.engines import connect
+
+        return connect(self.host or self.site.engine.host, self.site.engine.client)

@@ -1,0 +1,236 @@
+"""Where the matrix, the templates and the records of a project lie."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import store
+from envbuild.errors import EngineError, InputError
+
+MATRIX = "matrix.yaml"
+SITE_FILE = "envbuild.toml"
+LOCK_FILE = "lock.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """The folders that one command works with.
+
+    Attributes:
+        root: The folder that holds the matrix.
+        matrix: ``matrix.yaml``.
+        templates: Folder of templates: the project's own, else the ones that come with envbuild.
+        images: Folder of what is reviewed, one folder for each row; need not exist.
+        writable: Whether records and locks may be written into the project.
+        packaged: Whether this is the matrix that comes with envbuild, because no other one was found.
+    """
+
+    root: Path
+    matrix: Path
+    templates: Path
+    images: Path
+    writable: bool
+    packaged: bool
+
+
+def find(explicit: Path | None, cwd: Path) -> Project:
+    """The project to work with: ``explicit`` (``--project``), else the nearest parent of ``cwd`` with a matrix, else
+    the packaged one, which is read-only.
+
+    Raises:
+        InputError: ``explicit`` holds no matrix.
+    """
+    if explicit is not None:
+        root = (cwd / explicit.expanduser()).resolve()
+        # People name the file as often as its folder.
+        if root.name == MATRIX and root.is_file():
+            root = root.parent
+        if not (root / MATRIX).is_file():
+            what = f"has no {MATRIX}" if root.is_dir() else "is not a folder"
+            raise InputError(
+                f"--project: {root} {what}",
+                hint=f"name a folder that holds a {MATRIX}, or make one with: envbuild init {explicit}",
+            )
+        return _project(root, packaged=False)
+    start = cwd.resolve()
+    for folder in (start, *start.parents):
+        if (folder / MATRIX).is_file():
+            return _project(folder, packaged=False)
+    return _project(_own_root(), packaged=True)
+
+
+def lock_path(project: Project, env: str) -> Path:
+    """Where a new lock of row ``env`` is written: into the project, or the user's store when that is read-only."""
+    return project.images / env / LOCK_FILE if project.writable else _stored_lock(env)
+
+
+def existing_lock(project: Project, env: str) -> Path | None:
+    """The lock of row ``env`` to read: the project's, else the user's own, else None."""
+    for path in (project.images / env / LOCK_FILE, _stored_lock(env)):
+        if path.is_file():
+            return path
+    return None
+
+
+def init(folder: Path) -> tuple[Path, ...]:
+    """Write a starter project; returns the files. All of them, or none.
+
+    Raises:
+        InputError: One of the files exists already, or the folder cannot be used.
+        EngineError: The disk is full.
+    """
+    files = {folder / MATRIX: _MATRIX_TEXT, folder / SITE_FILE: _SITE_TEXT, folder / ".gitignore": _GITIGNORE_TEXT}
+    taken = [path.name for path in files if os.path.lexists(path)]
+    if taken:
+        raise InputError(
+            f"{folder} already holds {' and '.join(taken)}", hint="choose an empty folder; nothing was changed"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is not a folder")
+    store.make_folder(folder)
+    made: list[Path] = []
+    try:
+        for path, text in files.items():
+            # "x": a file that appeared since the check above is an error, never overwritten.
+            with path.open("x", encoding="utf-8") as file:
+                made.append(path)
+                file.write(text)
+    except BaseException as error:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        if isinstance(error, FileExistsError):
+            raise InputError(f"{error.filename} already exists", hint="nothing was changed") from error
+        if isinstance(error, OSError):
+            raise EngineError(
+                f"cannot write into {folder}: {error.strerror}", hint="choose a folder you can write to"
+            ) from error
+        raise
+    return tuple(made)
+
+
+def _project(root: Path, *, packaged: bool) -> Project:
+    own = root / "templates"
+    templates = own if own.is_dir() else _own_root() / "templates"
+    writable = not packaged and os.access(root, os.W_OK)
+    return Project(
+        root=root,
+        matrix=root / MATRIX,
+        templates=templates,
+        images=root / "images",
+        writable=writable,
+        packaged=packaged,
+    )
+
+
+def _own_root() -> Path:
+    """Envbuild's own matrix, templates and records: in the wheel, or the repository of an editable install."""
+    package = Path(__file__).resolve().parent
+    for root in (package / "_project", package.parent.parent):
+        if (root / MATRIX).is_file() and (root / "templates").is_dir():
+            return root
+    raise EngineError("this installation of envbuild has no matrix and no templates", hint="install it again")
+
+
+def _stored_lock(env: str) -> Path:
+    return store.home() / "locks" / env / LOCK_FILE
+
+
+# The row has no image digest: a starter that is a year old should not pin a base that old. `extends` nothing.
+_MATRIX_TEXT = """\
+# One row is one environment: what it stands on, what it holds, and who says that this goes together.
+# `envbuild check` compares it with known facts, `envbuild build ENV` builds it, proves it and then names it.
+schema: envbuild.matrix/1
+
+environments:
+  # The name of the row, and of its image: envbuild/cpu.
+  cpu:
+    summary: ZeRO-3 offload on the CPU, for tests and for trying things out
+    accelerator: cpu            # or cuda, which also needs: cuda, nccl, gpus
+    family: debian
+    base:
+      image: docker.io/library/debian:bookworm-slim
+      # digest: sha256:...      # pins the base; `docker pull` prints it
+      bootstrap:                # how to make the base where no registry answers
+        suite: bookworm
+    python: "3.11"              # in quotes, or 3.10 would be read as 3.1
+    gcc:
+      version: "12.2"
+      package: gcc-12
+    torch:
+      version: 2.13.0
+      build: cpu
+    deepspeed:
+      version: 0.19.8
+      # Compiled ahead of time, so that no user's first step compiles.
+      ops: [cpu_adam, deepspeed_shm_comm]
+    cpu_baseline: x86-64-v3     # the oldest CPU that the compiled code has to run on
+    requires: cpu               # the level of evidence without which nothing is tagged
+    # pins: ["numpy<3"]         # limits on wheels
+    # extras:                   # packages of your own
+    #   - requirement: transformers==4.57.1
+    # packages: [git]           # operating system packages
+    sources:                    # who says so, for each fact: verified, partial or unverified
+      base: {mark: partial, source: measured by running a root of the same release, date: "2026-11-01"}
+      python: {mark: verified, source: wheel METADATA of torch 2.13.0, date: "2026-11-01"}
+      gcc: {mark: verified, source: Debian 12 package gcc-12 12.2.0, date: "2026-11-01"}
+      torch: {mark: verified, source: measured by running torch 2.13.0+cpu, date: "2026-11-01"}
+      deepspeed: {mark: verified, source: measured by running DeepSpeed 0.19.8, date: "2026-11-01"}
+"""
+
+_SITE_TEXT = """\
+# What is particular to your site; no byte of it gets into an image. Every key is optional, a variable
+# ENVBUILD_<SECTION>_<KEY> overrides one, and paths are relative to this file.
+
+# [apt]
+# mirror = "https://mirror.example.com/debian"
+# security_mirror = "https://mirror.example.com/debian-security"
+# proxy = "http://proxy.example.com:3128"
+
+# Without this section, what pip uses on this host is used: index, folders of wheels, certificate, proxy.
+# [pip]
+# index = "https://pypi.example.com/simple"
+# extra_index = ["https://mirror.example.com/pytorch/whl/cpu"]
+# find_links = ["wheels"]
+# trusted_hosts = []
+# cert = "ca.pem"
+# proxy = "http://proxy.example.com:3128"
+# timeout = 60
+
+# [base]
+# bootstrap = "auto"            # make the base from a package mirror: auto, always, never
+# [base.mirrors]
+# "docker.io" = "registry.example.com/dockerhub"
+
+# [network]
+# ca = "ca.pem"                 # every certificate to trust, the public ones too
+# http_proxy = "http://proxy.example.com:3128"
+# https_proxy = "http://proxy.example.com:3128"
+# no_proxy = "example.com,10.0.0.0/8"
+# build = "auto"                # network of build containers: auto, host, default
+
+# [engine]
+# host = "unix:///var/run/docker.sock"
+# client = "/usr/bin/docker"    # a client that can build with BuildKit
+
+# [registry]
+# name = "registry.example.com/team"
+
+# [paths]
+# cache = "/var/cache/envbuild"
+
+# [trust]
+# keys = []
+
+# [signing]
+# key = "signing-key.pem"
+"""
+
+_GITIGNORE_TEXT = """\
+# envbuild.toml may hold credentials of your site; matrix.yaml and images/ are what is reviewed.
+/envbuild.toml
+/wheels/
+"""

@@ -1,0 +1,170 @@
+"""The tables of ``envbuild.toml``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, field_validator
+
+from envbuild.model import Frozen, Line
+from envbuild.site import urls
+
+
+def _url(value: str, *schemes: str) -> str:
+    # These go into pip's and apt's configuration files: one word, with nothing that ends a quoted string there.
+    if not re.fullmatch(r"[A-Za-z]+://[^\s\"\\;{}]+", value) or value.split(":", 1)[0].lower() not in schemes:
+        raise ValueError(f"has to be a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    return value
+
+
+def _proxy(value: str) -> str:
+    return _url(value if "://" in value else f"http://{value}", "http", "https", "socks5", "socks5h")
+
+
+def _word(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:\[\]*-]+", value):
+        raise ValueError("has to be a host, or host:port")
+    return value
+
+
+def _registry(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]+([._:/-]{1,2}[a-z0-9_]+)*", value):
+        raise ValueError("has to be a registry, such as registry.example.com:5000 or registry.example.com/team")
+    return value
+
+
+Http = Annotated[Line, AfterValidator(lambda value: _url(value, "http", "https"))]
+Index = Annotated[Line, AfterValidator(lambda value: _url(value, "http", "https", "file"))]
+Proxy = Annotated[Line, AfterValidator(_proxy)]
+Host = Annotated[Line, AfterValidator(_word)]
+Registry = Annotated[Line, AfterValidator(_registry)]
+
+
+class _Masked:
+    """A value that is printed without credentials."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return urls.mask(repr(self._value))
+
+
+class Section(Frozen):
+    """A table of envbuild.toml. Its text form shows no credentials."""
+
+    def __repr_args__(self) -> Any:
+        return [(name, _Masked(value)) for name, value in super().__repr_args__()]
+
+
+class AptSection(Section):
+    """Where Debian's and Ubuntu's packages come from."""
+
+    mirror: Http | None = None
+    security_mirror: Http | None = None
+    proxy: Proxy | None = None
+
+
+class PipSection(Section):
+    """Where wheels come from. In a file, this section replaces the host's own pip configuration."""
+
+    index: Index | None = None
+    extra_index: tuple[Index, ...] = ()
+    find_links: tuple[Line, ...] = Field(default=(), description="Folders of wheels, or URLs of pages that list them.")
+    trusted_hosts: tuple[Host, ...] = ()
+    cert: Path | None = None
+    proxy: Proxy | None = None
+    timeout: Annotated[int, Field(ge=1, le=86400)] | None = Field(default=None, description="Seconds.")
+
+
+class BaseSection(Section):
+    """Where base images come from."""
+
+    mirrors: dict[Registry, Registry] = Field(
+        default_factory=dict, description="Registry host, such as docker.io, to the prefix that replaces it."
+    )
+    bootstrap: Literal["auto", "always", "never"] = "auto"
+
+
+class NetworkSection(Section):
+    """What every download shares."""
+
+    ca: Path | None = Field(
+        default=None, description="CA bundle: a file with every certificate to trust, public ones too."
+    )
+    http_proxy: Proxy | None = None
+    https_proxy: Proxy | None = None
+    no_proxy: Line | None = None
+    build: Literal["auto", "host", "default"] = Field(default="auto", description="Network of a build's containers.")
+
+    @field_validator("no_proxy", mode="before")
+    @classmethod
+    def _joined(cls, value: object) -> object:
+        return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+class EngineSection(Section):
+    """The container engine."""
+
+    host: Line | None = None
+    client: Line | None = Field(default=None, description="Program that builds: a path, or a name on PATH.")
+
+
+class RegistrySection(Section):
+    """Where images are named for."""
+
+    name: Registry | None = None
+
+
+class PathsSection(Section):
+    """Folders."""
+
+    cache: Path | None = None
+
+
+class TrustSection(Section):
+    """Whose evidence counts."""
+
+    keys: tuple[Path, ...] = ()
+
+
+class SigningSection(Section):
+    """With what evidence is signed."""
+
+    key: Path | None = None
+
+
+class SiteConfig(Section):
+    """One site's settings, from every source.
+
+    Attributes:
+        origin: For each section, where it came from, for messages.
+        in_file: The sections that a file gave; a file's ``pip`` and ``apt`` replace the host's own settings.
+    """
+
+    apt: AptSection = AptSection()
+    pip: PipSection = PipSection()
+    base: BaseSection = BaseSection()
+    network: NetworkSection = NetworkSection()
+    engine: EngineSection = EngineSection()
+    registry: RegistrySection = RegistrySection()
+    paths: PathsSection = PathsSection()
+    trust: TrustSection = TrustSection()
+    signing: SigningSection = SigningSection()
+    origin: dict[str, str] = Field(default_factory=dict)
+    in_file: frozenset[str] = frozenset()
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "apt": AptSection,
+    "pip": PipSection,
+    "base": BaseSection,
+    "network": NetworkSection,
+    "engine": EngineSection,
+    "registry": RegistrySection,
+    "paths": PathsSection,
+    "trust": TrustSection,
+    "signing": SigningSection,
+}

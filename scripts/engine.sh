@@ -1,0 +1,107 @@
+#!/bin/sh
+# A Docker Engine of our own, for machines that have none: own data folder, own socket, nothing shared with
+# an engine that is installed later. Where an engine answers, this changes nothing.
+#   engine.sh start | stop | answers | install PACKAGE...
+set -eu
+run=/run/envbuild
+data=/var/lib/envbuild-engine
+socket=$run/docker.sock
+log=$data/engine.log
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo > /dev/null 2>&1; then
+        sudo "$@"
+    else
+        echo "engine: this needs root or sudo: $*" >&2
+        return 3
+    fi
+}
+
+install_packages() {
+    if ! command -v apt-get > /dev/null 2>&1; then
+        echo "engine: no Docker Engine answers and there is no apt-get to install one with." >&2
+        echo "engine: install one (https://docs.docker.com/engine/install/), then try again." >&2
+        return 3
+    fi
+    echo "engine: installing $*" >&2
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" > /dev/null
+}
+
+# An engine answers when /_ping does, on DOCKER_HOST, the current context, the usual socket or our own.
+client() {
+    for program in /usr/bin/docker docker; do
+        command -v "$program" > /dev/null 2>&1 && { command -v "$program"; return 0; }
+    done
+    return 1
+}
+
+answers() {
+    program=$(client) || return 1
+    "$program" version --format '{{.Server.Version}}' > /dev/null 2>&1 && return 0
+    "$program" -H "unix://$socket" version --format '{{.Server.Version}}' > /dev/null 2>&1
+}
+
+start() {
+    if answers; then
+        return 0
+    fi
+    missing=
+    command -v dockerd > /dev/null 2>&1 || missing="docker.io iptables"
+    command -v mmdebstrap > /dev/null 2>&1 || missing="$missing mmdebstrap"
+    if [ -n "$missing" ]; then
+        # shellcheck disable=SC2086  # a list of package names
+        install_packages $missing
+        # Where buildx is a package of its own, the client cannot build with BuildKit without it.
+        if apt-cache show docker-buildx > /dev/null 2>&1; then
+            install_packages docker-buildx
+        fi
+        # The package may have started an engine by itself.
+        if answers; then
+            return 0
+        fi
+    fi
+    as_root mkdir -p "$run" "$data"
+    echo "engine: starting a Docker Engine on $socket (data: $data; stop it: make engine-stop)" >&2
+    as_root sh -c "nohup dockerd --host unix://$socket --data-root $data/data --exec-root $run/exec \
+        --pidfile $run/docker.pid --group $(id -gn) > $log 2>&1 &"
+    tries=0
+    until answers; do
+        tries=$((tries + 1))
+        if [ "$tries" -ge 60 ]; then
+            echo "engine: it did not answer within 60 s; its log ends with:" >&2
+            as_root tail -n 5 "$log" >&2
+            return 3
+        fi
+        sleep 1
+    done
+}
+
+stop() {
+    if [ ! -f "$run/docker.pid" ]; then
+        echo "engine: none of ours is running" >&2
+        return 0
+    fi
+    pid=$(as_root cat "$run/docker.pid")
+    as_root kill "$pid"
+    while [ -d "/proc/$pid" ]; do
+        sleep 0.2
+    done
+    echo "engine: stopped; its images are kept in $data" >&2
+}
+
+case "${1:-}" in
+    start) start ;;
+    stop) stop ;;
+    answers) answers ;;
+    install)
+        shift
+        install_packages "$@"
+        ;;
+    *)
+        echo "usage: engine.sh start | stop | answers | install PACKAGE..." >&2
+        exit 2
+        ;;
+esac

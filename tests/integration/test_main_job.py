@@ -1,0 +1,265 @@
+"""The main job on a real engine: build, prove, tag; and everything that must not get a name.
+
+One image is built and proven for the whole run. The store is the run's own and the tags carry a registry
+prefix of its own, so that nobody's images are touched; the engine's build cache is whatever it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from envbuild.engines import BuildRequest, DockerEngine
+from envbuild.events import Event
+from envbuild.pipeline.build import BuildOptions, build
+from envbuild.pipeline.prepare import FindingsError
+from envbuild.pipeline.workbench import Workbench
+
+pytestmark = pytest.mark.integration
+
+REGISTRY = "envbuild.test"
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def tags_of(engine: DockerEngine, repository: str) -> set[str]:
+    return {tag for image in engine.images(f"{repository}:*") for tag in image.repo_tags if tag.startswith(repository)}
+
+
+def wait_for(process: subprocess.Popen[str], text: str, limit: float = 120) -> None:
+    """Read the narration until it holds ``text``."""
+    assert process.stderr is not None
+    deadline = time.monotonic() + limit
+    seen = []
+    while time.monotonic() < deadline:
+        line = process.stderr.readline()
+        if not line:
+            break
+        seen.append(line)
+        if text in line:
+            return
+    pytest.fail(f"{text!r} did not appear in:\n{''.join(seen)}")
+
+
+@pytest.fixture(scope="module")
+def proven(cli: Cli, engine: DockerEngine, start: Callable[..., subprocess.Popen[str]]) -> dict[str, object]:
+    """The `cpu` row, built and tagged, after a first attempt that was killed in the middle of the build."""
+    for tag in tags_of(engine, f"{REGISTRY}/envbuild/cpu"):
+        engine.untag(tag)
+    killed = start("build", "cpu", "-v")
+    wait_for(killed, "[build]")
+    killed.kill()
+    killed.wait()
+    assert tags_of(engine, f"{REGISTRY}/envbuild/cpu") == set()
+
+    done = cli("build", "cpu", "--json", "--no-record" if False else "--json")
+    assert done.returncode == 0, done.stderr
+    image: dict[str, object] = json.loads(done.stdout)["images"][0]
+    # The killed run's folder was found and removed.
+    assert "removed a leftover" in done.stderr
+    return image
+
+
+def test_the_image_is_tagged_and_its_evidence_says_why(
+    proven: dict[str, object], engine: DockerEngine, cli: Cli
+) -> None:
+    assert proven["level"] == "cpu"
+    tags = proven["tags"]
+    assert isinstance(tags, list) and len(tags) == 2
+    assert {engine.image(tag).id for tag in tags} == {proven["id"]}  # type: ignore[union-attr]
+    record = json.loads(Path(str(proven["evidence"])).read_text())
+    assert record["level"] == "cpu" and record["environment"] == "cpu"
+    assert record["target_id"] == proven["target_id"]
+    ranks = record["smoke"]["fp32"]["ranks"]
+    assert len(ranks) == 2
+    shown = cli("show", "cpu")
+    assert shown.returncode == 0
+    assert "level cpu" in shown.stdout and str(proven["evidence"]) in shown.stdout
+
+
+def test_identity_is_what_an_independent_reader_finds(proven: dict[str, object], engine: DockerEngine) -> None:
+    """The recorded identity is the exported config's, read here with nothing of ours."""
+    import hashlib
+
+    record = json.loads(Path(str(proven["evidence"])).read_text())
+    with engine.save(str(proven["id"])) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        small = {
+            member.name: tar.extractfile(member).read() for member in tar if member.isfile() and member.size < 1 << 20
+        }  # type: ignore[union-attr]
+    config = small[json.loads(small["manifest.json"])[0]["Config"]]
+    assert record["image"]["config_digest"] == "sha256:" + hashlib.sha256(config).hexdigest()
+    assert record["image"]["diff_ids"] == json.loads(config)["rootfs"]["diff_ids"]
+
+
+def test_a_second_build_is_up_to_date_and_starts_no_build(
+    proven: dict[str, object], cli: Cli, store_home: Path
+) -> None:
+    logs = sorted((store_home / "cache").rglob("*.log"))
+    again = cli("build", "cpu", "--json")
+    assert again.returncode == 0, again.stderr
+    image = json.loads(again.stdout)["images"][0]
+    assert image["status"] == "up to date"
+    assert image["id"] == proven["id"]
+    assert sorted((store_home / "cache").rglob("*.log")) == logs
+
+
+def test_the_ops_are_compiled_for_the_baseline_and_not_for_this_machine(
+    proven: dict[str, object], engine: DockerEngine
+) -> None:
+    """No AVX-512 register is named in an op of an x86-64-v3 row, whatever CPU compiled it."""
+    from envbuild.engines import ContainerSpec
+
+    script = (
+        "import subprocess, glob, json\n"
+        "out = {}\n"
+        "for so in glob.glob('/opt/venv/lib/python3.11/site-packages/deepspeed/ops/**/*_op*.so', recursive=True):\n"
+        "    text = subprocess.run(['objdump', '-d', so], capture_output=True, text=True, check=True).stdout\n"
+        "    out[so.rsplit('/', 1)[1]] = [text.count('%zmm'), text.count('%ymm')]\n"
+        "print(json.dumps(out))\n"
+    )
+    result = engine.run(
+        ContainerSpec(image=str(proven["id"]), argv=("/opt/venv/bin/python", "-c", script)), timeout=120
+    )
+    counts = json.loads(result.stdout)
+    assert len(counts) == 2
+    assert all(zmm == 0 for zmm, _ in counts.values()), counts
+    adam = next(value for name, value in counts.items() if "adam" in name)
+    assert adam[1] > 100, "CPUAdam is not vectorised"
+
+
+def test_any_uid_works_and_a_later_install_cannot_swap_torch(
+    proven: dict[str, object], cli: Cli, tmp_path: Path
+) -> None:
+    ran = cli("run", str(proven["tags"][0]), "--", "python", "-c",  # type: ignore[index]
+              "import os, torch, getpass; print(os.getcwd(), torch.__version__, getpass.getuser())", cwd=tmp_path)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split()[:2] == [str(tmp_path), "2.13.0+cpu"]
+    swapped = cli("run", str(proven["tags"][0]), "--", "python", "-m", "pip", "install", "--no-index", "torch==2.12.1")  # type: ignore[index]
+    assert swapped.returncode != 0
+    assert "constraint" in (swapped.stdout + swapped.stderr).lower()
+
+
+def test_run_prints_the_docker_line(proven: dict[str, object], cli: Cli, tmp_path: Path) -> None:
+    said = cli("run", "--dry-run", "cpu", "--", "python", "x.py", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert "--shm-size" in said.stdout and "memlock" in said.stdout and "python x.py" in said.stdout
+
+
+def test_a_derived_image_has_no_proof_until_it_was_seen(
+    proven: dict[str, object], engine: DockerEngine, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "Dockerfile").write_text(f"FROM {proven['tags'][0]}\nENV TEAM=mine\n")  # type: ignore[index]
+    derived = f"{REGISTRY}/team/train:1"
+    engine.build(BuildRequest(context=tmp_path, dockerfile=tmp_path / "Dockerfile", tag=derived, platform="linux/amd64"),
+                 log=tmp_path / "log")  # fmt: skip
+    early = cli("promote", derived)
+    assert early.returncode == 5 and "no evidence" in early.stderr
+    smoked = cli("smoke", derived, "--json")
+    assert smoked.returncode == 0, smoked.stderr
+    promoted = cli("promote", derived, "--json")
+    assert promoted.returncode == 0, promoted.stderr
+    tags = json.loads(promoted.stdout)["images"][0]["tags"]
+    assert all(tag.startswith(f"{REGISTRY}/team/train:") for tag in tags)
+    # The row's own names did not move.
+    assert engine.image(str(proven["tags"][0])).id == proven["id"]  # type: ignore[union-attr, index]
+    for tag in (*tags, derived):
+        engine.untag(tag)
+
+
+class Sabotaged:
+    """The real engine, but every image it builds gets one more layer. The probes and the judge are untouched."""
+
+    def __init__(self, engine: DockerEngine, parent: str, overlay: str, folder: Path) -> None:
+        self._engine, self._parent, self._overlay, self._folder = engine, parent, overlay, folder
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def build(self, request: BuildRequest, *, sink: Callable[[Event], None], log: Path, timeout: float | None) -> None:
+        (self._folder / "Dockerfile").write_text(f"FROM {self._parent}\n{self._overlay}\n")
+        self._engine.build(
+            BuildRequest(context=self._folder, dockerfile=self._folder / "Dockerfile", tag=request.tag,
+                         platform=request.platform, labels=request.labels),
+            sink=sink, log=log, timeout=timeout,
+        )  # fmt: skip
+
+
+_SITE = "/opt/venv/lib/python3.11/site-packages"
+SABOTAGES = {
+    "gradients doubled": (
+        {},
+        # Where ZeRO-3 hands a reduced gradient partition to the optimizer's buffer.
+        f"RUN python3.11 -c \"import pathlib, re; p = pathlib.Path('{_SITE}/deepspeed/runtime/zero/stage3.py'); "
+        "s = p.read_text(); n = s.replace('def partition_grads(self, params_to_release: List[Parameter], "
+        "grad_partitions: List[Tensor]) -> None:', 'def partition_grads(self, params_to_release, grad_partitions) -> None:"
+        "\\n        [g.mul_(2) for g in grad_partitions]'); assert n != s; p.write_text(n)\"",
+        "smoke.grad",
+    ),
+    "another torch": ({"torch": {"version": "2.12.1"}}, "", "content.torch"),
+    "an op is missing": (
+        {},
+        f"RUN find {_SITE}/deepspeed/ops -name 'cpu_adam_op*.so' -delete",
+        "content.op",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_sabotaged_image_gets_no_name_and_the_reason_is_named(
+    name: str, proven: dict[str, object], engine: DockerEngine, own_project: Callable[..., Path], tmp_path: Path
+) -> None:
+    changes, overlay, rule = SABOTAGES[name]
+    row = "sabotaged"
+    folder = own_project(row, changes)
+    bench = Workbench(project_folder=folder)
+    bench.__dict__["engine"] = Sabotaged(engine, str(proven["tags"][0]), overlay, tmp_path)  # type: ignore[index]
+    with pytest.raises(FindingsError) as caught:
+        build(bench, row, BuildOptions())
+    assert caught.value.exit_code == 5
+    found = {finding.rule for finding in caught.value.findings if finding.severity.value == "error"}
+    assert any(each.startswith(rule) for each in found), found
+    tags = tags_of(engine, f"{REGISTRY}/envbuild/{row}") | tags_of(engine, f"envbuild/{row}")
+    assert all("candidate-" in tag for tag in tags), tags
+    for tag in tags:
+        engine.untag(tag)
+
+
+def test_a_terminated_build_leaves_no_tag_and_says_so(
+    proven: dict[str, object], engine: DockerEngine, own_project: Callable[..., Path],
+    start: Callable[..., subprocess.Popen[str]], store_home: Path,
+) -> None:  # fmt: skip
+    folder = own_project("interrupted", {"env": {"ANSWER": "42"}})
+    process = start("build", "interrupted", "-v", "--project", str(folder))
+    wait_for(process, "[build]")
+    process.send_signal(signal.SIGTERM)
+    _, narration = process.communicate(timeout=60)
+    assert process.returncode == 130, narration
+    assert "nothing was tagged" in narration
+    assert tags_of(engine, f"{REGISTRY}/envbuild/interrupted") == set()
+    assert list((store_home / "cache" / "contexts").iterdir()) == []
+    with contextlib.suppress(StopIteration):
+        engine.untag(next(iter(tags_of(engine, "envbuild/interrupted"))))
+
+
+def test_a_failing_step_is_named_with_its_log(
+    proven: dict[str, object], cli: Cli, own_project: Callable[..., Path], engine: DockerEngine
+) -> None:
+    folder = own_project("failing", {"packages": ["no-such-package-anywhere"]})
+    done = cli("build", "failing", "--project", str(folder))
+    assert done.returncode == 4, done.stderr
+    assert "no-such-package-anywhere" in done.stderr
+    log = next(word for word in done.stderr.split() if word.endswith(".log") or word.endswith(".log)")).strip("()")
+    assert "no-such-package-anywhere" in Path(log).read_text()
+    assert tags_of(engine, f"{REGISTRY}/envbuild/failing") | tags_of(engine, "envbuild/failing") == set()
+
+
+__all__ = ["Iterator", "io", "os"]

@@ -1,0 +1,137 @@
+"""The exact command lines and API payloads."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from envbuild.engines.argv import build_argv, create_payload, run_argv
+from envbuild.engines.types import BuildRequest, ContainerSpec, Mount
+
+HOST = "unix:///run/docker.sock"
+
+FULL = ContainerSpec(
+    image="envbuild/cpu:validated",
+    argv=("python", "-I", "/probe.py", "a b"),
+    env=(("HOME", "/tmp"), ("X", "a=b c")),
+    mounts=(
+        Mount(source=Path("/probes"), target="/run/probes"),
+        Mount(source=Path("/data,old"), target="/work", read_only=False),
+    ),
+    tmpfs=(("/tmp", "rw,exec,size=2g"), ("/scratch", "")),
+    user="65532:65532",
+    network="none",
+    shm_bytes=1 << 30,
+    memlock=-1,
+    memory_bytes=1 << 31,
+    read_only=True,
+    gpus=("GPU-1", "MIG-2"),
+    labels=(("io.envbuild.run", "r1"),),
+    workdir="/work",
+    cap_drop_all=True,
+    no_new_privileges=True,
+)
+
+
+def test_build_argv_carries_everything_and_the_context_last() -> None:
+    request = BuildRequest(
+        context=Path("/ctx"),
+        dockerfile=Path("/elsewhere/Dockerfile"),
+        tag="envbuild/cpu:candidate-1",
+        platform="linux/amd64",
+        target="runtime",
+        build_args=(("BASE", "envbuild/base:1"),),
+        labels=(("title", "a b"),),
+        secrets=(("pip", Path("/s/pip.conf")), ("ca", Path("/s/a,b"))),
+        network="host",
+        no_cache=True,
+    )
+    assert shlex.join(build_argv("/usr/bin/docker", HOST, request)) == (
+        "/usr/bin/docker --host unix:///run/docker.sock build --progress=plain"
+        " --file /elsewhere/Dockerfile --tag envbuild/cpu:candidate-1 --platform linux/amd64"
+        " --target runtime --network host --no-cache --build-arg BASE=envbuild/base:1 --label 'title=a b'"
+        " --secret id=pip,src=/s/pip.conf --secret 'id=ca,\"src=/s/a,b\"' /ctx"
+    )
+
+
+def test_build_argv_says_nothing_about_what_was_not_asked() -> None:
+    request = BuildRequest(context=Path("/c"), dockerfile=Path("/c/D"), tag="t:1", platform="linux/arm64")
+    assert build_argv("docker", HOST, request)[3:] == (
+        *("build", "--progress=plain", "--file", "/c/D", "--tag", "t:1", "--platform", "linux/arm64", "/c"),
+    )
+
+
+def test_run_argv_is_the_line_a_person_would_type() -> None:
+    assert shlex.join(run_argv("docker", HOST, FULL)) == (
+        "docker --host unix:///run/docker.sock run --rm --gpus '\"device=GPU-1,MIG-2\"' --shm-size 1073741824"
+        " --ulimit memlock=-1:-1 --memory 2147483648 --memory-swap 2147483648 --user 65532:65532 --network none"
+        " --workdir /work --read-only --cap-drop ALL --security-opt no-new-privileges"
+        " --mount type=bind,source=/probes,target=/run/probes,readonly"
+        " --mount 'type=bind,\"source=/data,old\",target=/work'"
+        " --tmpfs /tmp:rw,exec,size=2g --tmpfs /scratch --env HOME=/tmp --env 'X=a=b c' --label io.envbuild.run=r1"
+        " --entrypoint '' envbuild/cpu:validated python -I /probe.py 'a b'"
+    )
+
+
+def test_run_argv_for_a_person_at_a_terminal() -> None:
+    spec = ContainerSpec(image="i", gpus=("all",), interactive=True)
+    assert run_argv("docker", HOST, spec)[3:] == ("run", "--rm", "--interactive", "--tty", "--gpus", "all", "i")
+
+
+def test_create_payload_is_the_same_container_for_the_api() -> None:
+    assert create_payload(FULL) == {
+        "Image": "envbuild/cpu:validated",
+        "Entrypoint": [],
+        "Cmd": ["python", "-I", "/probe.py", "a b"],
+        "Env": ["HOME=/tmp", "X=a=b c"],
+        "Labels": {"io.envbuild.run": "r1"},
+        "User": "65532:65532",
+        "WorkingDir": "/work",
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "OpenStdin": False,
+        "Tty": False,
+        "HostConfig": {
+            "Mounts": [
+                {"Type": "bind", "Source": "/probes", "Target": "/run/probes", "ReadOnly": True},
+                {"Type": "bind", "Source": "/data,old", "Target": "/work", "ReadOnly": False},
+            ],
+            "Tmpfs": {"/tmp": "rw,exec,size=2g", "/scratch": ""},
+            "ReadonlyRootfs": True,
+            "LogConfig": {"Type": "none", "Config": {}},
+            "NetworkMode": "none",
+            "ShmSize": 1073741824,
+            "Ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],
+            "Memory": 2147483648,
+            "MemorySwap": 2147483648,
+            "DeviceRequests": [
+                {
+                    "Driver": "",
+                    "Count": 0,
+                    "DeviceIDs": ["GPU-1", "MIG-2"],
+                    "Capabilities": [["gpu"]],
+                    "Options": {},
+                }
+            ],
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+        },
+    }
+
+
+@pytest.mark.parametrize(("gpus", "count", "ids"), [(("all",), -1, []), (("GPU-1",), 0, ["GPU-1"])])
+def test_device_requests_name_gpus_as_docker_does(gpus: tuple[str, ...], count: int, ids: list[str]) -> None:
+    host = create_payload(ContainerSpec(image="i", gpus=gpus))["HostConfig"]
+    assert isinstance(host, dict)
+    assert [(each["Count"], each["DeviceIDs"]) for each in host["DeviceRequests"]] == [(count, ids)]
+
+
+def test_create_payload_leaves_defaults_to_the_engine() -> None:
+    payload = create_payload(ContainerSpec(image="i"))
+    # An entrypoint of [] would switch the image's own command off.
+    assert not {"Entrypoint", "Cmd", "User", "WorkingDir"} & payload.keys()
+    host = payload["HostConfig"]
+    assert isinstance(host, dict)
+    assert host.keys() == {"Mounts", "Tmpfs", "ReadonlyRootfs", "LogConfig"}

@@ -1,0 +1,151 @@
+"""The facts are whole, agree with one another, and are looked up by number and not by text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from pydantic import BaseModel
+
+from envbuild import facts
+from envbuild.facts.versions import cuda_of_build, neighbours, parse, starts_with, within
+from envbuild.model import Mark
+
+FACTS = facts.load()
+
+
+def entries(value: object) -> Iterator[facts.Fact]:
+    if isinstance(value, facts.Fact):
+        yield value
+    if isinstance(value, BaseModel):
+        yield from entries([getattr(value, name) for name in type(value).model_fields])
+    elif isinstance(value, dict):
+        yield from entries(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from entries(item)
+
+
+def test_every_fact_names_an_origin_outside_the_project() -> None:
+    found = list(entries(FACTS))
+    assert len(found) > 100
+    for fact in found:
+        assert re.match(
+            r"wheel METADATA|ELF members|host_config\.h|DeepSpeed (tag|sdist)|NVIDIA|measured by running"
+            r"|pytorch/builder|(Ubuntu|CentOS|Enterprise Linux) .*package|no primary source",
+            fact.source,
+        ), fact
+    # What was not checked carries a note that says what is missing, or a distribution package as second-hand source.
+    assert all(fact.note or "package" in fact.source for fact in found if fact.mark is not Mark.VERIFIED)
+
+
+def test_load_reads_once() -> None:
+    assert facts.load() is facts.load()
+
+
+def test_the_facts_agree_with_one_another() -> None:
+    assert {gpu.sm for gpu in FACTS.gpus.values()} - set(FACTS.architectures) == {"8.9"}, "the only GPU without a range"
+    assert set(FACTS.datacenter.gpus) | set(FACTS.driver_floors) <= set(FACTS.gpus)
+    assert {toolkit.split(".")[0] for toolkit in FACTS.toolkits} == set(FACTS.drivers)
+    by_version = sorted(FACTS.toolkits, key=parse)
+    limits = [FACTS.toolkits[version].max_gcc for version in by_version]
+    assert limits == sorted(limits), "a newer nvcc accepts no older compilers"
+    for name, op in FACTS.deepspeed.ops.items():
+        assert set(op.implies) <= set(FACTS.deepspeed.ops)
+        assert op.module.startswith("deepspeed.") and op.builder.endswith("Builder"), name
+        assert set(op.build_packages) == set(op.run_packages), name
+    variables = [op.build_variable for op in FACTS.deepspeed.ops.values()]
+    assert len(set(variables)) == len(variables)
+    for version, torch in FACTS.versions.items():
+        for build in torch.builds:
+            assert FACTS.torch_libraries(version, build, "linux/amd64"), f"torch {version}+{build} needs some glibc"
+
+
+@pytest.mark.parametrize(
+    ("version", "build", "platform", "glibc", "abi"),
+    [
+        ("1.12.1", "cu113", "linux/amd64", "2.17", "old"),
+        ("2.3.0", "cu121", "linux/amd64", "2.17", "old"),
+        ("2.6.0", "cu124", "linux/amd64", "2.17", "old"),
+        ("2.6.0", "cu126", "linux/amd64", "2.28", "new"),
+        ("2.6.0", "cpu", "linux/arm64", "2.28", "new"),
+        ("2.10.0", "cu128", "linux/amd64", "2.28", "new"),
+    ],
+)
+def test_torch_libraries(version: str, build: str, platform: str, glibc: str, abi: str) -> None:
+    found = FACTS.torch_libraries(version, build, platform)
+    assert found and (found.glibc, found.cxx11_abi) == (glibc, abi)
+
+
+def test_what_the_facts_do_not_know_is_none() -> None:
+    assert FACTS.torch_libraries("2.16.0", "cu132", "linux/amd64") is None
+    assert FACTS.torch_build("2.99.0", "cu130") is None
+    assert FACTS.torch_build("2.11.0", "cu126") is None
+    assert FACTS.compiles("12.8", "8.9") is None
+    assert FACTS.compiles("14.0", "9.0") is None, "an open end does not reach toolkits that nobody looked at"
+    assert FACTS.release_of_suite("debian", "trixie") is None
+    assert FACTS.driver_floor("14.0") is None
+
+
+@pytest.mark.parametrize(
+    ("family", "image", "glibc"),
+    [
+        ("debian", "docker.io/library/debian:bookworm-slim", "2.36"),
+        ("debian", "mirror.example/debian:12.5", "2.36"),
+        ("debian", "python:3.11-slim-bookworm", "2.36"),
+        ("debian", "debian:1", None),
+        ("debian", "debian:120", None),
+        ("ubuntu", "nvidia/cuda:11.8.0-devel-ubuntu22.04", "2.35"),
+        ("ubuntu", "ubuntu:20.04", "2.31"),
+        ("debian", "ubuntu:22.04", None),
+        ("rhel", "centos:7", "2.17"),
+        ("rhel", "nvidia/cuda:11.8.0-devel-rockylinux8", "2.28"),
+    ],
+)
+def test_release_of_image(family: str, image: str, glibc: str | None) -> None:
+    release = FACTS.release_of_image(family, image)
+    assert (release.glibc if release else None) == glibc
+
+
+def test_toolkit_ranges() -> None:
+    assert FACTS.toolkits_for("7.0")[-1] == "12.9", "Volta ends before CUDA 13"
+    assert FACTS.toolkits_for("9.0")[0] == "11.8"
+    assert FACTS.compiles("11.7", "9.0") is False
+    assert FACTS.compiles("12.2", "9.0") is True, "between two toolkits that were looked at"
+
+
+def test_driver_floor_is_the_higher_of_toolkit_and_gpu() -> None:
+    floors = [FACTS.driver_floor("12.8", gpus) for gpus in ((), ("h100",), ("b200",))]
+    assert [floor.floor for floor in floors if floor] == ["525", "525", "570.133.20"]
+    assert [floor.floor for floor in [FACTS.driver_floor("13.0", ("b200",))] if floor] == ["580"]
+
+
+def test_tolerated_cuda_grows_with_deepspeed() -> None:
+    assert not FACTS.tolerates("0.14.2", "12.4")
+    assert FACTS.tolerates("0.14.3", "12.4")
+    assert FACTS.tolerates("0.8.3", "11.8")
+    assert not FACTS.tolerates("0.19.8", "12.7") and not FACTS.tolerates("0.19.8", "13.0")
+
+
+def test_ops_know_what_they_need() -> None:
+    ops = FACTS.deepspeed.ops
+    assert ops["deepspeed_shm_comm"].build_variable == "DS_BUILD_SHM_COMM"
+    assert set(ops["deepspeed_shm_comm"].since) == {"cpu"}
+    assert ops["async_io"].build_packages["debian"] == ("libaio-dev",)
+    assert ops["async_io"].run_packages["ubuntu"] == ("libaio1",)
+    assert [ops["cpu_adam"].needs_nvcc("cuda", version) for version in ("0.14.2", "0.14.3")] == [True, False]
+    assert [ops["cpu_adam"].needs_toolkit("cuda", version) for version in ("0.19.7", "0.19.8")] == [True, False]
+    assert ops["fused_adam"].needs_nvcc("cuda", "0.19.8") and not ops["fused_adam"].needs_nvcc("cpu", "0.19.8")
+    asked = ("async_io", "cpu_adam", "a_new_one")
+    assert FACTS.deepspeed.with_implied(asked, "0.19.8") == (*asked, "pin_memory")
+    assert FACTS.deepspeed.with_implied(asked, "0.19.4") == asked
+
+
+def test_versions_compare_as_numbers() -> None:
+    assert within("2.10.0", "2.9.1", None) and not within("2.9.1", "2.10", None)
+    assert within("2.13", "2.13.0", "2.13.0")
+    assert within("2.13.0rc1", None, "2.13.0") and not within("2.13.0rc1", "2.13.0", None)
+    assert starts_with("2.18.1", "2.18") and starts_with("2.18", "2.18") and not starts_with("2.180.1", "2.18")
+    assert neighbours("2.10.5", ["2.9.1", "2.11.0", "2.2.0", "2.10.0"]) == ["2.10.0", "2.11.0"]
+    assert [cuda_of_build(build) for build in ("cu92", "cu118", "cu130", "cpu")] == ["9.2", "11.8", "13.0", None]
