@@ -186,7 +186,7 @@ class Environment(Frozen):
     nccl: Version | None = None
     gpus: tuple[Name, ...] = ()
     cpu_baseline: Literal["x86-64-v2", "x86-64-v3", "x86-64-v4", "armv8-a"] = "x86-64-v3"
-    platforms: tuple[Literal["linux/amd64", "linux/arm64"], ...] = ("linux/amd64",)
+    platforms: tuple[Literal["linux/amd64", "linux/arm64"], ...] = Field(("linux/amd64",), min_length=1)
     fabric: Literal["verbs", "none"] = "none"
     requires: Literal["cpu", "gpu"] = Field(description="Level of evidence below which nothing is tagged.")
     packages: tuple[Word, ...] = Field((), description="Operating system packages beyond what the row needs anyway.")

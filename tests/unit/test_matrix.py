@@ -221,6 +221,8 @@ def test_an_inherited_error_is_told_once() -> None:
          "8:5: environments.one.gpus: has no meaning when the accelerator is cpu; remove it"),
         ("requires: cpu", "requires: gpu",
          "6:15: environments.one.requires: cannot be gpu when the accelerator is cpu"),
+        ("family: debian", "family: debian\n    platforms: []",
+         "8:5: environments.one.platforms: needs at least 1 item"),
         # The text itself.
         ("summary: A row", "summary: A row\n    summary: B",
          "5:5: environments.one.summary: is already set in line 4"),

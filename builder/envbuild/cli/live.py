@@ -63,7 +63,12 @@ class Live:
     def __init__(self, out: TextIO, *, verbose: bool, colour: bool) -> None:
         from rich.console import Console
 
-        self._console = Console(file=out, force_terminal=True, no_color=not colour, highlight=False, emoji=False)
+        class Patient(Console):
+            def on_broken_pipe(self) -> None:
+                # rich would end the program; a build does not end because nobody watches it any more.
+                self.quiet = True
+
+        self._console = Patient(file=out, force_terminal=True, no_color=not colour, highlight=False, emoji=False)
         self._verbose = verbose
         self._lock = Lock()
         self._phase: _Phase | None = None
@@ -135,9 +140,12 @@ class Live:
                 running.last = event.text
             else:
                 phase.last = event.text
-            if not self._verbose or (running is not None and is_errand(running.name)):
+            if running is not None and is_errand(running.name):
                 return []
-            return [*self._heading(phase), _Row("", "", [(event.text, "dim")], indent=4, wrap="soft")]
+            rows = self._heading(phase) if running is not None or self._verbose else []
+            if self._verbose:
+                rows.append(_Row("", "", [(event.text, "dim")], indent=4, wrap="soft"))
+            return rows
         phase.running.pop(event.key, None)
         if event.status == "cached":
             phase.cached += not is_errand(event.name)

@@ -106,6 +106,7 @@ def _follow(api: APIClient, container: str, timeout: float | None, sink: Sink) -
         api.start(container)
     except APIError as error:
         said = explanation(error)
+        output.close()
         if _RLIMIT_MEMLOCK in said:
             raise _MemlockRefused from error
         code = int(api.inspect_container(container)["State"]["ExitCode"])
@@ -178,9 +179,12 @@ class _Output:
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
-        if self._thread.is_alive():
-            with contextlib.suppress(Exception):
-                self._frames.close()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection; whoever still reads from it gets its end."""
+        with contextlib.suppress(Exception):
+            self._frames.close()
 
     def text(self, stream: int) -> str:
         return b"".join(self._kept[stream]).decode(errors="replace")

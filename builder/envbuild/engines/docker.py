@@ -14,7 +14,7 @@ from envbuild import process
 from envbuild.engines import buildkit, container
 from envbuild.engines.endpoint import Endpoint, endpoints, unreachable
 from envbuild.engines.faults import explanation, plain, root_cause
-from envbuild.engines.transfer import Chunks, PullProgress, split
+from envbuild.engines.transfer import Chunks, PullProgress, open_export, split
 from envbuild.engines.types import (
     BuildRequest,
     ContainerInfo,
@@ -36,6 +36,7 @@ _CALL_TIMEOUT = 60.0
 # A save, an import or a pull may be silent for long while the engine packs, unpacks or waits for its disk.
 _TRANSFER_TIMEOUT = 900.0
 REGISTRY_TIMEOUT = 15.0
+_EXPORT_CHUNK = 1 << 20
 
 
 def connect(host: str | None = None, client: str | None = None) -> DockerEngine:
@@ -150,9 +151,10 @@ class DockerEngine:
         doing = f"export the image {ref}"
         with self._session(_TRANSFER_TIMEOUT) as api:
             with self._plain(doing):
-                chunks = api.get_image(ref)
+                response = open_export(api, ref)
             # Only the reading is guarded: what the caller's own code raises is not the engine's doing.
-            with io.BufferedReader(Chunks(iter(chunks), lambda: self._plain(doing)), 1 << 20) as stream:
+            chunks = Chunks(response.iter_content(_EXPORT_CHUNK), lambda: self._plain(doing))
+            with contextlib.closing(response), io.BufferedReader(chunks, _EXPORT_CHUNK) as stream:
                 yield cast(BinaryIO, stream)
 
     def import_root(self, tar: Path, ref: str, changes: tuple[str, ...] = ()) -> str:

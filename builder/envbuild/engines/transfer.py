@@ -6,9 +6,14 @@ import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from envbuild.events import Sink, StepDone, StepLine, StepStarted
+
+if TYPE_CHECKING:
+    from docker import APIClient
+    from requests import Response
 
 # A layer's progress is told again when it has grown by this share of its size.
 _REPORT_SHARE = 0.1
@@ -23,6 +28,27 @@ def split(ref: str) -> tuple[str, str]:
     if not colon or "/" in tag:  # the colon of a registry's port
         return name, "latest"
     return repository, tag
+
+
+def open_export(api: APIClient, ref: str) -> Response:
+    """The running ``GET /images/{name}/get``, to be closed by the caller.
+
+    docker-py's own call hands out the chunks without the response, so an export that is given up half-way
+    could not be closed and the engine would go on packing for nobody.
+
+    Raises:
+        docker.errors.APIError: The engine refused.
+    """
+    from docker.errors import create_api_error_from_http_exception
+    from requests.exceptions import HTTPError
+
+    url = f"{api.base_url}/v{api.api_version}/images/{quote(ref, safe='/:@')}/get"
+    response: Response = api.get(url, stream=True, timeout=api.timeout)
+    try:
+        response.raise_for_status()
+    except HTTPError as error:
+        create_api_error_from_http_exception(error)
+    return response
 
 
 class Chunks(io.RawIOBase):

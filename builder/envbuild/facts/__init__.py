@@ -1,6 +1,20 @@
 """What upstream says, as data with source, date and mark. ``load()`` reads it once."""
 
+from envbuild.facts.deepspeed import DeepSpeed, Op
+from envbuild.facts.fact import Fact
 from envbuild.facts.read import load
-from envbuild.facts.types import Fact, Facts, Gpu, Libraries, Op, Release, Toolkit, TorchBuild, TorchVersion
+from envbuild.facts.types import Facts, Gpu, Libraries, Release, Toolkit, TorchBuild, TorchVersion
 
-__all__ = ["Fact", "Facts", "Gpu", "Libraries", "Op", "Release", "Toolkit", "TorchBuild", "TorchVersion", "load"]
+__all__ = [
+    "DeepSpeed",
+    "Fact",
+    "Facts",
+    "Gpu",
+    "Libraries",
+    "Op",
+    "Release",
+    "Toolkit",
+    "TorchBuild",
+    "TorchVersion",
+    "load",
+]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from envbuild.judge.number import count, number, show
 from envbuild.judge.outcome import Outcome, dig, document
@@ -16,25 +17,26 @@ from envbuild.model import Finding, Severity
 SHM_PER_RANK = 66 * 1024 * 1024 + 4096
 _MEMORY_ACCESS = (signal.SIGBUS, signal.SIGSEGV)
 _FULL = "No space left on device"
-_NOT_STARTED = {126: "may not be executed", 127: "is not in the image"}
+_NOT_STARTED = {126: "the image's python cannot be executed", 127: "there is no python on the image's PATH"}
 _MIB = 1024 * 1024
 
 
-def explain_failure(outcome: Outcome) -> list[Finding]:
-    """Findings for a smoke container that did not bring every rank to the end; none when all of them reported.
+def explain_failure(outcome: Outcome, *, probe: Literal["smoke", "content"] = "smoke") -> list[Finding]:
+    """Findings for a probe's container that did not do its work; for smoke none when every rank reported.
 
     The first cause that fits is told: time-out, memory, shared memory, crash, no report. Which phase each rank was
-    in is part of the message wherever it is known.
+    in is part of the message wherever it is known. For the content probe call it when there is no document.
     """
-    report = document(outcome, SCHEMA)
+    report = document(outcome, SCHEMA) if probe == "smoke" else None
     ranks = _ranks(report)
     if report is not None and not outcome.timed_out and _all_reported(report, ranks):
         return []
     for cause in (_timed_out, _out_of_memory, _shared_memory, _probe_failed, _rank_failed, _not_started, _no_report):
         finding = cause(outcome, report or {}, ranks)
         if finding is not None:
-            return [finding]
-    return [_finding("smoke.crash", f"the container ended with exit code {outcome.exit_code}", "", _words(outcome, []))]
+            rule = f"{probe}.{finding.rule.partition('.')[2]}"
+            return [dataclasses.replace(finding, rule=rule, subject=probe)]
+    return []  # not reached: the last cause fits whenever there is no report
 
 
 def _timed_out(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapping[str, Any]]) -> Finding | None:
@@ -86,10 +88,10 @@ def _shared_memory(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapp
     how = "a bus error" if bus else "no space left" if full else "a segmentation fault"
     return _finding(
         "smoke.shm",
-        f"/dev/shm {told} is too small ({how}); DeepSpeed's shared-memory op alone takes {needed // _MIB} MiB for "
-        f"{max(1, len(ranks))} ranks{_phases(ranks)}",
+        f"/dev/shm {told} is too small ({how}); DeepSpeed's shared-memory op alone takes up to "
+        f"{needed // _MIB} MiB for {max(1, len(ranks))} ranks{_phases(ranks)}",
         "Start the container with a larger --shm-size; in the matrix it is shm_size of the row.",
-        _words(outcome, failed),
+        _words(outcome, [rank for rank in failed if not rank.get("ended_by_launcher")]),
         "DeepSpeed csrc/cpu/comm/shm.cpp, struct allreduce_workspace",
     )
 
@@ -128,22 +130,20 @@ def _not_started(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mappin
         return None
     return _finding(
         "smoke.crash",
-        f"the image's Python {_NOT_STARTED[outcome.exit_code]}",
+        f"{_NOT_STARTED[outcome.exit_code]} (exit code {outcome.exit_code})",
         "Was the image built by envbuild, and for this machine's architecture?",
         _words(outcome, ranks),
     )
 
 
 def _no_report(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapping[str, Any]]) -> Finding | None:
-    if report and ranks:
-        return None
     code = outcome.exit_code
     end = f"signal {code - 128}" if 128 < code < 160 else f"exit code {code}"
     kind = "smoke.output" if code == 0 or report else "smoke.crash"
     return _finding(
         kind,
         f"the probe gave no report that can be read; the container ended with {end}",
-        "Run `envbuild smoke` again with -v. Does something in the image print to the probe's stdout?",
+        "Run it again with -v. Does something in the image print to the probe's stdout?",
         _words(outcome, ranks),
     )
 

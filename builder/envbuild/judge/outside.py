@@ -7,12 +7,18 @@ what the modules say of themselves inside (``content.py``).
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from envbuild.errors import EngineError
 from envbuild.judge.archive import ImageArchive
+from envbuild.judge.versions import upstream
 from envbuild.model import Environment
 from envbuild.plan import HOME, PREFIX
 from envbuild.plan.families import cxx_package
@@ -21,7 +27,7 @@ CONSTRAINTS = f"{HOME}/constraints.txt"
 _VENV = PREFIX.strip("/")
 _SITE = rf"{_VENV}/lib/python\d+\.\d+/site-packages"
 _STATUS = "var/lib/dpkg/status"
-_WANTED = re.compile(
+_FILES = re.compile(
     rf"{_VENV}/pyvenv\.cfg"
     rf"|{_SITE}/[^/]+\.dist-info/METADATA"
     rf"|{_SITE}/torch/version\.py"
@@ -49,9 +55,12 @@ ENVIRONMENT = (
 )
 
 
-def WANTED(path: str) -> bool:
-    """Whether :func:`outside` reads this file; the predicate for :func:`envbuild.judge.archive.read`."""
-    return _WANTED.fullmatch(path) is not None
+def _is_wanted(path: str) -> bool:
+    return _FILES.fullmatch(path) is not None
+
+
+# Whether `outside` reads a file: the predicate for `archive.read`.
+WANTED: Callable[[str], bool] = _is_wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,19 +158,105 @@ class _Reader:
         text = self.text(path)
         if text is None:
             return {}
-        found: dict[str, Any] = {}
         try:
-            tree = ast.parse(text)
+            return dict(_literals(ast.parse(text)))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            self.problems.append(f"{path} is not Python: {error}")
+            self.problems.append(f"{path} is not plain Python: {error}")
             return {}
-        for node in tree.body:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if _annotated(node) else []
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    found[target.id] = _literal(node.value)
-        return found
 
 
-def _annotated(node: ast.stmt) -> bool:
-    return isinstance(node, ast.AnnAssign) and node.value is not None
+def _literals(module: ast.Module) -> Iterable[tuple[str, Any]]:
+    for node in module.body:
+        if isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets, value = [node.target], node.value
+        else:
+            continue
+        with contextlib.suppress(ValueError, TypeError):  # an expression, which nothing here needs
+            literal = ast.literal_eval(value)
+            yield from ((target.id, literal) for target in targets if isinstance(target, ast.Name))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _python(reader: _Reader) -> str | None:
+    """The venv module writes ``version``, virtualenv and uv write ``version_info``."""
+    for line in (reader.text(f"{_VENV}/pyvenv.cfg") or "").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() in ("version", "version_info"):
+            found = re.match(r"\d+\.\d+\.\d+", value.strip())
+            return found[0] if found else None
+    return None
+
+
+def _packages(reader: _Reader, site: str) -> tuple[dict[str, str], tuple[str, ...], str | None]:
+    """Versions by name, names that are there twice, and the NCCL that torch asks for."""
+    versions: dict[str, str] = {}
+    twice: set[str] = set()
+    pin = None
+    metadata = re.compile(rf"{re.escape(site)}/[^/]+\.dist-info/METADATA")  # no vendored ones further down
+    for path in sorted(reader.archive.entries):
+        if not metadata.fullmatch(path):
+            continue
+        fields = _headers(reader.text(path) or "")
+        name = canonicalize_name(next(iter(fields.get("name", [])), path.split("/")[-2].partition("-")[0]))
+        version = next(iter(fields.get("version", [])), None)
+        if name in versions:
+            twice.add(name)
+        if version:
+            versions[name] = version
+        else:
+            reader.problems.append(f"{path} states no version")
+        if name == "torch":
+            pin = _nccl_pin(fields.get("requires-dist", []))
+    return versions, tuple(sorted(twice)), pin
+
+
+def _headers(text: str) -> dict[str, list[str]]:
+    """The header fields of a METADATA file, by lower-case name; the description below them is not looked at."""
+    fields: dict[str, list[str]] = {}
+    for line in text.replace("\r\n", "\n").partition("\n\n")[0].splitlines():
+        name, colon, value = line.partition(":")
+        if colon and not line.startswith((" ", "\t")):
+            fields.setdefault(name.lower(), []).append(value.strip())
+    return fields
+
+
+def _nccl_pin(requirements: Iterable[str]) -> str | None:
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if requirement.name.startswith("nvidia-nccl-cu"):
+            return next((clause.version for clause in requirement.specifier if clause.operator == "=="), None)
+    return None
+
+
+def _op_files(archive: ImageArchive, site: str) -> dict[str, str]:
+    folder = f"{site}/deepspeed/ops/"
+    found = {}
+    for path, entry in archive.entries.items():
+        match = _OP_FILE.fullmatch(path.rpartition("/")[2]) if path.startswith(folder) else None
+        if match and entry.kind == "file" and entry.size > 0:
+            found[match[1]] = path.removeprefix(f"{site}/")
+    return dict(sorted(found.items()))
+
+
+def _system(reader: _Reader, names: Iterable[str]) -> dict[str, str]:
+    """Upstream versions of installed Debian packages; families without dpkg give none."""
+    versions: dict[str, str] = {}
+    wanted = set(names)
+    for paragraph in (reader.text(_STATUS) or "").split("\n\n"):
+        fields = _headers(paragraph)
+        name, version = fields.get("package", [""])[0], fields.get("version", [""])[0]
+        if name in wanted and version and fields.get("status", [""])[0].endswith(" installed"):
+            versions[name] = upstream(version)
+    return versions
+
+
+def _is_nvcc(path: str, kind: str) -> bool:
+    return path.endswith("/bin/nvcc") and kind in ("file", "symlink")

@@ -95,6 +95,8 @@ def _text(detail: dict[str, Any], path: KeyPath) -> str:
         choices = re.findall(r"'([^']*)'", context["expected"])
         guess = near(given, choices) if isinstance(given, str) else ""
         return f"{shown} is {'none of ' if len(choices) > 1 else 'not '}{', '.join(choices)}{guess}"
+    if kind == "too_short":
+        return f"needs at least {context['min_length']} item"
     if kind.startswith("date"):
         return f"{shown} is not a date, such as 2026-11-01"
     wanted = {

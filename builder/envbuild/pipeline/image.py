@@ -36,6 +36,8 @@ def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, t
     bench.sink(PhaseStarted(phase="base", detail=target.plan.base_reference))
     apt = bench.apt_for(target.env)
     used = base.ensure(bench.engine, target.env, site=bench.site, apt=apt, sink=bench.sink, no_cache=no_cache)
+    toolkit = base.ensure_toolkit(bench.engine, target.env, site=bench.site, apt=apt, sink=bench.sink)
+    build_args = (("BASE", used.reference), *((("TOOLKIT", toolkit.reference),) if toolkit else ()))
     bench.sink(PhaseDone(phase="base", seconds=time.monotonic() - began, detail=used.how))
     began = time.monotonic()
     pip = bench.pip_for(target.env)
@@ -56,7 +58,7 @@ def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, t
                 dockerfile=context / "Dockerfile",
                 tag=target.candidate,
                 platform=target.plan.platform,
-                build_args=(("BASE", used.reference),),
+                build_args=build_args,
                 labels=_labels(target, used.as_dict()),
                 secrets=tuple(secrets),
                 network="host" if needs_host_network(bench.site, pip, apt) else None,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from envbuild.engines import ContainerSpec, DockerEngine, ImageInfo, Mount, Run
 from envbuild.errors import GateError
 from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.judge import archive, content, smoke
-from envbuild.judge.outcome import Outcome
+from envbuild.judge.outcome import Outcome, document
 from envbuild.judge.suite import probes_folder, suite_hash
 from envbuild.model import Environment, Finding, ImageIdentity, Level, Severity
 from envbuild.pipeline.host import describe
@@ -82,11 +82,11 @@ def prove(
         raise GateError(f"there is no image {ref}", hint="See what there is: docker images 'envbuild/*'")
     _usable(env, ref, info)
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
-    identity, image_config = _inspect(bench, engine, run, env, ref, seen)
+    identity, image_config = _inspect(bench, engine, run, env, info.id, seen)
     level = Level.BUILT
     if not errors(seen.findings):
         with _phase(bench, seen, "smoke", f"{_RANKS} ranks, ZeRO-3 with offload, {_STEPS} steps"):
-            _smoke(engine, run, env, ref, seen, timeout)
+            _smoke(engine, run, env, info.id, seen, timeout)
         if not errors(seen.findings):
             level = Level.CPU
     failed = errors(seen.findings)
@@ -195,17 +195,17 @@ def _phase(bench: Workbench, seen: _Progress, name: str, detail: str = "") -> It
 
 
 def _inspect(
-    bench: Workbench, engine: DockerEngine, run: Run, env: Environment, ref: str, seen: _Progress
+    bench: Workbench, engine: DockerEngine, run: Run, env: Environment, engine_id: str, seen: _Progress
 ) -> tuple[ImageIdentity, dict[str, Any]]:
     with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
-        with engine.save(ref) as stream:
-            image = archive.read(stream, content.wanted)
+        with engine.save(engine_id) as stream:
+            image = archive.read(stream, content.WANTED)
         outside = content.outside(image, env)
         argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/content.py", "--ops", ",".join(env.deepspeed.ops))
-        result = engine.run(smoke_spec(env, ref, argv, run), timeout=_INSPECT_SECONDS)
+        result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=_INSPECT_SECONDS)
         outcome = _outcome(env, result)
-        inside = _document(outcome.stdout)
-        seen.content = {"outside": outside.as_dict(), "inside": inside}
+        inside = document(outcome, content.SCHEMA)
+        seen.content = {"outside": dataclasses.asdict(outside), "inside": inside}
         if inside is None:
             seen.findings += smoke.explain_failure(outcome)
         else:
@@ -214,14 +214,14 @@ def _inspect(
     return image.identity, dict(image.config)
 
 
-def _smoke(engine: DockerEngine, run: Run, env: Environment, ref: str, seen: _Progress, timeout: float) -> None:
+def _smoke(engine: DockerEngine, run: Run, env: Environment, engine_id: str, seen: _Progress, timeout: float) -> None:
     # The probe has a limit of its own, a little shorter: it can say which rank was in which phase.
     inner = str(max(10, int(timeout - 20)))
     argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/zero3.py", "--ranks", str(_RANKS), "--steps", str(_STEPS),
             "--accelerator", "cpu", "--dtype", "fp32", "--timeout", inner)  # fmt: skip
-    result = engine.run(smoke_spec(env, ref, argv, run), timeout=timeout)
+    result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=timeout)
     outcome = _outcome(env, result)
-    report = _document(outcome.stdout)
+    report = document(outcome, smoke.SCHEMA)
     seen.smoke = {"fp32": report}
     failure = smoke.explain_failure(outcome)
     if failure or report is None:
@@ -240,14 +240,6 @@ def _outcome(env: Environment, result: Any) -> Outcome:
         seconds=result.seconds,
         shm_bytes=parse_size(env.shm_size),
     )
-
-
-def _document(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def note_unsigned(bench: Workbench) -> None:

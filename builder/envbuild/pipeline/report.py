@@ -95,7 +95,7 @@ def lines(record: evidence.Evidence, path: Any) -> list[str]:
 
 
 def _figures(report: dict[str, Any]) -> list[str]:
-    from envbuild.judge.smoke import summary
+    from envbuild.judge.summary import summary
 
     return summary(report)
 

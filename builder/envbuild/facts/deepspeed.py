@@ -1,0 +1,129 @@
+"""The shape of what is known about DeepSpeed's releases and its ops."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from envbuild.facts.fact import Fact, Lazy
+from envbuild.facts.versions import within
+from envbuild.model import MajorMinor, Version
+
+Accelerator = Literal["cpu", "cuda"]
+
+
+class Minimum(Fact):
+    """The first DeepSpeed that can do something (with torch, or CUDA, from a version on)."""
+
+    version: Version
+    torch_since: Version | None = None
+    cuda_since: MajorMinor | None = None
+
+
+class Minimums(Lazy):
+    """First DeepSpeed releases by ability."""
+
+    cxx17: Minimum
+    cxx20: Minimum
+    cuda13: Minimum
+    skip_cuda_check: Minimum
+    cpu: Minimum
+    cpu_detected: Minimum
+
+
+class CpuNumactl(Fact):
+    """The DeepSpeed releases (``before`` excluded) that need a package, or a variable, on the CPU accelerator."""
+
+    since: Version
+    before: Version
+    package: str
+    variable: str
+
+
+class CpuFp16(Fact):
+    """Whether fp16 can be used on the CPU accelerator."""
+
+    possible: bool
+
+
+class Pydantic(Fact):
+    """The pydantic that a span of DeepSpeed releases works with."""
+
+    since: Version | None = None
+    through: Version | None = None
+    specifier: str
+
+
+class ToleratedCuda(Fact):
+    """CUDA versions that DeepSpeed lets differ inside one major, from a release on."""
+
+    since: Version | None = None
+    cuda: tuple[MajorMinor, ...]
+
+
+class Architectures(Fact):
+    """Compute capabilities that DeepSpeed compiles for by default."""
+
+    sm: tuple[MajorMinor, ...]
+
+
+class PythonClassifiers(Fact):
+    """The newest Python that DeepSpeed names."""
+
+    newest: MajorMinor
+
+
+class Op(Fact):
+    """One entry of DeepSpeed's op registry (see the comments in ``data/deepspeed.yaml``)."""
+
+    builder: str
+    build_variable: str
+    module: str
+    since: dict[Accelerator, Version]
+    toolkit: bool = False
+    toolkit_through: Version | None = None
+    nvcc: bool = False
+    nvcc_through: Version | None = None
+    implies: tuple[str, ...] = ()
+    implies_since: Version | None = None
+    build_packages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    run_packages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+    def needs_toolkit(self, accelerator: Accelerator, deepspeed: str) -> bool:
+        """Whether its builder wants a CUDA toolkit of torch's version, in that DeepSpeed."""
+        return accelerator == "cuda" and _up_to(self.toolkit, self.toolkit_through, deepspeed)
+
+    def needs_nvcc(self, accelerator: Accelerator, deepspeed: str) -> bool:
+        """Whether it compiles GPU code, in that DeepSpeed."""
+        return accelerator == "cuda" and _up_to(self.nvcc, self.nvcc_through, deepspeed)
+
+    def implied(self, deepspeed: str) -> tuple[str, ...]:
+        """The ops that are compiled, and loaded, along with it in that DeepSpeed."""
+        return self.implies if within(deepspeed, self.implies_since, None) else ()
+
+
+def _up_to(always: bool, through: str | None, version: str) -> bool:
+    return always or (through is not None and within(version, None, through))
+
+
+class DeepSpeed(Lazy):
+    """Everything about DeepSpeed's releases."""
+
+    newest: Minimum
+    minimums: Minimums
+    cpu_numactl: CpuNumactl
+    cpu_fp16: CpuFp16
+    pydantic: tuple[Pydantic, ...]
+    tolerated_cuda: tuple[ToleratedCuda, ...]
+    default_architectures: Architectures
+    python_classifiers: PythonClassifiers
+    ops: dict[str, Op]
+
+    def with_implied(self, names: tuple[str, ...], version: str) -> tuple[str, ...]:
+        """The ops that a DeepSpeed release compiles when asked for some: those, and what they bring along."""
+        found = dict.fromkeys(names)
+        for name in names:
+            if name in self.ops:
+                found.update(dict.fromkeys(self.ops[name].implied(version)))
+        return tuple(found)

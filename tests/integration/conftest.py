@@ -1,0 +1,148 @@
+"""Integration tests need a real Docker Engine. Where none answers they fail: a skip would pass for a success."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from envbuild.base import BaseUsed, Declared, choose
+from envbuild.engines import DockerEngine, connect
+from envbuild.errors import EngineError
+from envbuild.events import discard
+from envbuild.model import Bootstrap
+from envbuild.site.apt import AptSettings, host_apt
+from envbuild.site.sections import BaseSection, NetworkSection, SiteConfig
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder carries the marker, whether or not its author thought of it."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def store_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store for the whole session, away from the user's."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENVBUILD_HOME", str(home))
+        yield home
+
+
+@pytest.fixture(scope="session")
+def engine() -> DockerEngine:
+    """The engine that answers."""
+    try:
+        return connect()
+    except EngineError as error:
+        pytest.fail(f"{error.message}\n{error.hint}", pytrace=False)
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """What a site might leave behind: needles, and what was asked of the site's proxy."""
+
+    needles: tuple[bytes, ...]
+    requests: list[str]
+
+
+@dataclass(frozen=True)
+class CanaryBase:
+    """A base that was bootstrapped through a mirror, a proxy and a CA of a made-up site."""
+
+    used: BaseUsed
+    canaries: Canaries
+
+
+@pytest.fixture(scope="session")
+def canary_base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> CanaryBase:
+    """Bootstrap bookworm once per session, through a site whose every setting is a canary."""
+    real = host_apt("bookworm", "debian")
+    word = f"canary-{secrets.token_hex(6)}"
+    ca = tmp_path_factory.mktemp(word) / f"{word}.crt"
+    ca.write_text(f"# {word}\n")
+    with _site_proxy(real, f"{word}.invalid") as (port, requests):
+        site = SiteConfig(base=BaseSection(bootstrap="always"), network=NetworkSection(ca=ca))
+        apt = AptSettings(
+            suite="bookworm",
+            components=("main",),
+            family="debian",
+            mirror=f"http://mirror-user:{word}@{word}.invalid/debian",
+            security_mirror=f"http://mirror-user:{word}@{word}.invalid/debian-security",
+            http_proxy=f"http://proxy-user:{word}@127.0.0.1:{port}",
+        )
+        declared = Declared(
+            image="docker.io/library/debian:bookworm-slim",
+            digest=None,
+            bootstrap=Bootstrap(suite="bookworm", packages=()),
+            platform="linux/amd64",
+        )
+        used = choose.ensure_declared(engine, declared, site, apt, discard, no_cache=True)
+    needles = (word.encode(), b"mirror-user", b"proxy-user", f"127.0.0.1:{port}".encode())
+    return CanaryBase(used=used, canaries=Canaries(needles=needles, requests=requests))
+
+
+@pytest.fixture(scope="session")
+def base(canary_base: CanaryBase) -> str:
+    """The local name of a small Debian with a shell."""
+    return canary_base.used.reference
+
+
+@contextlib.contextmanager
+def _site_proxy(real: AptSettings, host: str) -> Iterator[tuple[int, list[str]]]:
+    """A forward proxy on loopback that has a made-up host's packages from where this machine really gets its own."""
+    requests: list[str] = []
+    main, security = (url.rstrip("/") for url in replace(real, suite="bookworm").archives())
+    proxies = {name: url for name, url in (("http", real.http_proxy), ("https", real.https_proxy)) if url}
+    opener = urllib.request.build_opener(*([urllib.request.ProxyHandler(proxies)] if proxies else []))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append(self.path)
+            path = self.path.partition(host)[2]
+            archive, rest = (security, path[16:]) if path.startswith("/debian-security/") else (main, path[7:])
+            try:
+                answer = opener.open(archive + rest, timeout=60)
+            except urllib.error.HTTPError as error:
+                self.send_error(error.code)
+                return
+            with answer, contextlib.suppress(ConnectionError):
+                self.send_response(200)
+                for name in ("Content-Length", "Last-Modified"):
+                    if answer.headers.get(name):
+                        self.send_header(name, answer.headers[name])
+                self.end_headers()
+                while block := answer.read(1 << 16):
+                    self.wfile.write(block)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1], requests
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def tag(engine: DockerEngine) -> Iterator[str]:
+    """A name for one test's image; gone afterwards."""
+    name = f"envbuild-test/image:{os.getpid()}-{secrets.token_hex(4)}"
+    yield name
+    engine.untag(name)
