@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from envbuild.engines.container import _Output
+from envbuild.engines.container import STDERR, STDOUT, Output
 from envbuild.engines.docker import _image_info
 from envbuild.engines.faults import plain, root_cause
-from envbuild.engines.transfer import Chunks, PullProgress, split
+from envbuild.engines.transfer import Chunks, PullProgress, frames, split
 from envbuild.errors import EngineError
 from envbuild.events import Event, StepDone, StepLine, StepStarted, discard
 
@@ -117,21 +117,31 @@ def test_a_pull_is_one_step_per_layer_with_sparse_progress() -> None:
     assert progress.error == "manifest unknown"
 
 
+def frame(stream: int, data: bytes) -> bytes:
+    return bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data
+
+
 def test_container_output_keeps_streams_apart_and_tells_whole_lines() -> None:
     seen: list[Event] = []
-    frames = [(b"out 1\n", None), (None, b"err"), (None, b" 1\r\nerr 2\n\n"), (b"\xff", None), (None, b"tail")]
-    output = _Output(iter(frames), seen.append)
+    pieces = [(1, b"out 1\n"), (2, b"err"), (2, b""), (2, b" 1\r\nerr 2\n\n"), (1, b"\xff"), (2, b"tail")]
+    output = Output(frames(io.BytesIO(b"".join(frame(*piece) for piece in pieces))), seen.append)
     output.start()
     output.join(5)
-    assert output.text(0) == "out 1\n\ufffd"
-    assert output.text(1) == "err 1\r\nerr 2\n\ntail"
+    assert output.text(STDOUT) == "out 1\n\ufffd"
+    assert output.text(STDERR) == "err 1\r\nerr 2\n\ntail"
     assert [event.text for event in seen if isinstance(event, StepLine)] == ["err 1", "err 2", "tail"]
+
+
+def test_output_that_breaks_off_keeps_what_came() -> None:
+    whole = frame(1, b"all of it") + frame(1, b"only a part of this")
+    assert list(frames(io.BytesIO(whole[:-5]))) == [(1, b"all of it"), (1, b"only a part of")]
+    assert list(frames(io.BytesIO(whole[:4]))) == []
 
 
 def test_a_flood_of_output_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envbuild.engines.container._KEEP_BYTES", 1000)
-    output = _Output(iter([(b"%05d\n" % number, None) for number in range(1000)]), discard)
+    output = Output(iter([(STDOUT, b"%05d\n" % number) for number in range(1000)]), discard)
     output.start()
     output.join(5)
-    assert len(output.text(0)) <= 1000
-    assert output.text(0).endswith("00999\n")
+    assert len(output.text(STDOUT)) <= 1000
+    assert output.text(STDOUT).endswith("00999\n")

@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from envbuild.engines.argv import create_payload
 from envbuild.engines.faults import explanation, plain
+from envbuild.engines.transfer import frames, open_output
 from envbuild.engines.types import ContainerResult, ContainerSpec
 from envbuild.events import Note, Sink, StepLine, discard
 
 if TYPE_CHECKING:
     from docker import APIClient
 
+STDOUT, STDERR = 1, 2
 # The key of a container's lines among the events of a phase.
 OUTPUT_KEY = "container"
 # A runaway program must not fill this process's memory; what is kept is the end of each stream.
@@ -77,6 +80,8 @@ def _say_refused(spec: ContainerSpec, sink: Sink) -> None:
 
 
 def _once(api: APIClient, spec: ContainerSpec, endpoint: str, timeout: float | None, sink: Sink) -> ContainerResult:
+    # A terminal would merge the two streams.
+    spec = replace(spec, interactive=False)
     with plain(f"create a container of {spec.image}", endpoint):
         container = str(api.create_container_from_config(create_payload(spec))["Id"])  # type: ignore[no-untyped-call]
     try:
@@ -97,16 +102,20 @@ def remove(api: APIClient, container: str) -> None:
 
 
 def _follow(api: APIClient, container: str, timeout: float | None, sink: Sink) -> ContainerResult:
+    # Attached before it starts, so that nothing it prints is missed.
+    response = open_output(api, container)
+    with contextlib.closing(response):
+        return _started(api, container, Output(frames(response.raw), sink), timeout)
+
+
+def _started(api: APIClient, container: str, output: Output, timeout: float | None) -> ContainerResult:
     from docker.errors import APIError
 
-    # Attached before it starts, so that nothing it prints is missed.
-    output = _Output(api.attach(container, stdout=True, stderr=True, stream=True, demux=True), sink)
     began = time.monotonic()
     try:
         api.start(container)
     except APIError as error:
         said = explanation(error)
-        output.close()
         if _RLIMIT_MEMLOCK in said:
             raise _MemlockRefused from error
         code = int(api.inspect_container(container)["State"]["ExitCode"])
@@ -125,8 +134,8 @@ def _follow(api: APIClient, container: str, timeout: float | None, sink: Sink) -
     state = _final_state(api, container)
     return ContainerResult(
         exit_code=int(state["ExitCode"]),
-        stdout=output.text(0),
-        stderr=output.text(1),
+        stdout=output.text(STDOUT),
+        stderr=output.text(STDERR),
         oom_killed=bool(state["OOMKilled"]),
         timed_out=timed_out,
         seconds=seconds,
@@ -163,39 +172,34 @@ def _final_state(api: APIClient, container: str) -> dict[str, Any]:
     return state
 
 
-class _Output:
+class Output:
     """The two streams of an attached container, read by a thread of its own until they end."""
 
-    def __init__(self, frames: Any, sink: Sink) -> None:
-        self._frames = frames
+    def __init__(self, pieces: Iterator[tuple[int, bytes]], sink: Sink) -> None:
+        self._pieces = pieces
         self._sink = sink
-        self._kept: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
-        self._size = [0, 0]
+        self._kept: dict[int, deque[bytes]] = {STDOUT: deque(), STDERR: deque()}
+        self._size = {STDOUT: 0, STDERR: 0}
         self._line = b""
         self._thread = Thread(target=self._read, name="container output", daemon=True)
 
     def start(self) -> None:
+        """Begin to read."""
         self._thread.start()
 
     def join(self, seconds: float) -> None:
+        """Wait for the end of both streams."""
         self._thread.join(seconds)
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the connection; whoever still reads from it gets its end."""
-        with contextlib.suppress(Exception):
-            self._frames.close()
 
     def text(self, stream: int) -> str:
+        """What has come on one stream, undecodable bytes replaced."""
         return b"".join(self._kept[stream]).decode(errors="replace")
 
     def _read(self) -> None:
         # A broken connection ends the output; what became of the container is asked separately.
         with contextlib.suppress(Exception):
-            for pair in self._frames:
-                for stream, data in enumerate(pair):
-                    if data:
-                        self._keep(stream, data)
+            for stream, data in self._pieces:
+                self._keep(stream, data)
         self._lines(b"\n" if self._line else b"")
 
     def _keep(self, stream: int, data: bytes) -> None:
@@ -204,7 +208,7 @@ class _Output:
         self._size[stream] += len(data)
         while self._size[stream] > _KEEP_BYTES and len(kept) > 1:
             self._size[stream] -= len(kept.popleft())
-        if stream == 1:
+        if stream == STDERR:
             self._lines(data)
 
     def _lines(self, data: bytes) -> None:

@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from envbuild.events import Sink, StepDone, StepLine, StepStarted
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 # A layer's progress is told again when it has grown by this share of its size.
 _REPORT_SHARE = 0.1
+
+
+class SupportsRead(Protocol):
+    """Something with bytes to read."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end."""
+        ...
 
 
 def split(ref: str) -> tuple[str, str]:
@@ -39,11 +47,45 @@ def open_export(api: APIClient, ref: str) -> Response:
     Raises:
         docker.errors.APIError: The engine refused.
     """
+    return _checked(api.get(_url(api, f"images/{quote(ref, safe='/:@')}/get"), stream=True, timeout=api.timeout))
+
+
+def open_output(api: APIClient, container: str) -> Response:
+    """The running ``POST /containers/{id}/attach``, to be read with ``frames`` and closed by the caller.
+
+    docker-py's own call takes over the socket below the response and leaves it open.
+
+    Raises:
+        docker.errors.APIError: The engine refused.
+    """
+    parameters = {"stream": "1", "stdout": "1", "stderr": "1"}
+    url = _url(api, f"containers/{container}/attach")
+    # A container may be silent for as long as it likes: no limit on reading.
+    return _checked(api.post(url, params=parameters, stream=True, timeout=(api.timeout, None)))
+
+
+def frames(raw: SupportsRead) -> Iterator[tuple[int, bytes]]:
+    """The pieces of an attached container's output: 1 and stdout's bytes, 2 and stderr's, in the order of arrival.
+
+    The Engine API puts eight bytes before each: the stream's number, three zeros, a big-endian length.
+    """
+    while len(header := raw.read(8)) == 8:
+        size = int.from_bytes(header[4:], "big")
+        data = raw.read(size)
+        if data:
+            yield header[0], data
+        if len(data) < size:
+            return
+
+
+def _url(api: APIClient, path: str) -> str:
+    return f"{api.base_url}/v{api.api_version}/{path}"
+
+
+def _checked(response: Response) -> Response:
     from docker.errors import create_api_error_from_http_exception
     from requests.exceptions import HTTPError
 
-    url = f"{api.base_url}/v{api.api_version}/images/{quote(ref, safe='/:@')}/get"
-    response: Response = api.get(url, stream=True, timeout=api.timeout)
     try:
         response.raise_for_status()
     except HTTPError as error:

@@ -23,6 +23,7 @@ from envbuild.pipeline.host import describe
 from envbuild.pipeline.prepare import FindingsError, errors
 from envbuild.pipeline.sizes import parse_size
 from envbuild.pipeline.workbench import Workbench
+from envbuild.plan import capabilities
 
 _PROBES = "/run/envbuild/probes"
 _INSPECT_SECONDS = 300.0
@@ -82,7 +83,7 @@ def prove(
         raise GateError(f"there is no image {ref}", hint="See what there is: docker images 'envbuild/*'")
     _usable(env, ref, info)
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
-    identity, image_config = _inspect(bench, engine, run, env, info.id, seen)
+    identity = _inspect(bench, engine, run, env, info.id, seen)
     level = Level.BUILT
     if not errors(seen.findings):
         with _phase(bench, seen, "smoke", f"{_RANKS} ranks, ZeRO-3 with offload, {_STEPS} steps"):
@@ -101,7 +102,7 @@ def prove(
         platform=f"{info.os}/{info.architecture}",
         size_bytes=info.size,
         base=base,
-        claims={**claims(env), "config.created": str(image_config.get("created", ""))},
+        claims=claims(env),
         content=seen.content,
         smoke=seen.smoke,
         findings=tuple(as_dict(finding) for finding in seen.findings),
@@ -196,7 +197,7 @@ def _phase(bench: Workbench, seen: _Progress, name: str, detail: str = "") -> It
 
 def _inspect(
     bench: Workbench, engine: DockerEngine, run: Run, env: Environment, engine_id: str, seen: _Progress
-) -> tuple[ImageIdentity, dict[str, Any]]:
+) -> ImageIdentity:
     with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
         with engine.save(engine_id) as stream:
             image = archive.read(stream, content.WANTED)
@@ -209,9 +210,9 @@ def _inspect(
         if inside is None:
             seen.findings += smoke.explain_failure(outcome)
         else:
-            sms = tuple(bench.facts.gpus[gpu].sm for gpu in env.gpus)
+            sms = capabilities(env, bench.facts)
             seen.findings += content.inspect(env, outside, inside, sms=sms)
-    return image.identity, dict(image.config)
+    return image.identity
 
 
 def _smoke(engine: DockerEngine, run: Run, env: Environment, engine_id: str, seen: _Progress, timeout: float) -> None:

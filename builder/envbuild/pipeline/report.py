@@ -85,7 +85,7 @@ def lines(record: evidence.Evidence, path: Any) -> list[str]:
         f"  base     {record.base.get('how', 'unknown')}: {record.base.get('declared', 'unknown')}",
         f"  host     {record.host.cpu}, {record.host.cpus} CPUs, {format_size(record.host.memory_bytes)}; "
         f"{record.host.engine}",
-        "  claims   " + ", ".join(f"{name} {value}" for name, value in record.claims.items() if "." not in name),
+        "  claims   " + ", ".join(f"{name} {value}" for name, value in record.claims.items()),
         "  seconds  " + ", ".join(f"{name} {value:.1f}" for name, value in record.seconds.items()),
     ]
     for name, report in record.smoke.items():
@@ -95,7 +95,7 @@ def lines(record: evidence.Evidence, path: Any) -> list[str]:
 
 
 def _figures(report: dict[str, Any]) -> list[str]:
-    from envbuild.judge.summary import summary
+    from envbuild.pipeline.summary import summary
 
     return summary(report)
 

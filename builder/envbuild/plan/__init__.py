@@ -187,8 +187,23 @@ def _guarded(package: LockedPackage) -> bool:
 
 def arch_list(env: Environment, facts: Facts) -> str:
     """``TORCH_CUDA_ARCH_LIST`` for the row's GPUs: a cubin for each, and PTX of the newest for what comes later."""
-    versions = sorted({facts.gpus[gpu].sm for gpu in env.gpus}, key=lambda sm: tuple(map(int, sm.split("."))))
+    versions = sorted(set(capabilities(env, facts)), key=lambda sm: tuple(map(int, sm.split("."))))
     return ";".join(versions) + "+PTX" if versions else ""
+
+
+def capabilities(env: Environment, facts: Facts) -> tuple[str, ...]:
+    """Compute capability of each of the row's GPUs, in the row's order.
+
+    Raises:
+        InputError: A GPU that the facts do not know.
+    """
+    unknown = [gpu for gpu in env.gpus if gpu not in facts.gpus]
+    if unknown:
+        raise InputError(
+            f"{env.name}: gpus: nothing is known of {', '.join(unknown)}",
+            hint=f"Known GPUs: {', '.join(sorted(facts.gpus))}.",
+        )
+    return tuple(facts.gpus[gpu].sm for gpu in env.gpus)
 
 
 def _ops_env(env: Environment, facts: Facts) -> Pairs:
