@@ -68,8 +68,10 @@ def lock_path(project: Project, env: str) -> Path:
 
 
 def existing_lock(project: Project, env: str) -> Path | None:
-    """The lock of row ``env`` to read: the project's, else the user's own, else None."""
-    for path in (project.images / env / LOCK_FILE, _stored_lock(env)):
+    """The lock of row ``env`` to read, or None: the one in the project, or, for a read-only project, the user's own
+    before the one that it came with, so that locking again there has an effect."""
+    paths = [project.images / env / LOCK_FILE, _stored_lock(env)]
+    for path in paths if project.writable else reversed(paths):
         if path.is_file():
             return path
     return None

@@ -200,10 +200,6 @@ def test_a_file_too_large_to_keep_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         read(classic([BASE])).data("etc/keep")
 
 
-def _not_json(config: bytes) -> bytes:
-    return config[:-3]
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -215,7 +211,7 @@ def _not_json(config: bytes) -> bytes:
         (classic([BASE, TOP], stored=[BASE, BASE]), "layer 2 of 2 is not what"),
         (classic([BASE])[:3000], "cannot be read|no exported image|incomplete"),
         (classic([BASE], config=config_of([BASE, TOP])), "states 2 layers, its manifest 1"),
-        (classic([BASE], config=_not_json(config_of([BASE]))), "is not JSON"),
+        (classic([BASE], config=config_of([BASE])[:-3]), "is not JSON"),
         (classic([BASE], config=b"[]"), "not an object"),
         (classic([BASE], config=b"{" * 50_000), "is not JSON"),
         (classic([BASE], stored=[b"\x28\xb5\x2f\xfd" + b"z" * 600]), "zstd"),
@@ -279,3 +275,18 @@ def test_a_damaged_archive_is_read_right_or_refused(whole: bytes, cuts: list[tup
         return
     # What is read in spite of the damage (in padding, or a tag) has the digests of the whole one.
     assert image.identity.diff_ids == read(whole).identity.diff_ids
+
+
+@given(cuts=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=12)), min_size=1, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_a_malformed_layer_is_read_or_refused(cuts: list[tuple[float, bytes]]) -> None:
+    data = bytearray(TOP)
+    for where, patch in cuts:
+        start = int(where * (len(data) - len(patch)))
+        data[start : start + len(patch)] = patch
+    try:
+        image = read(classic([BASE, bytes(data)]))  # the config states this very layer: only the reader can object
+    except EngineError:
+        return
+    for path in image.entries:
+        image.resolve(path)

@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Iterator
 
 import pytest
+from requests import Response
 
 from envbuild.engines.container import STDERR, STDOUT, Output
 from envbuild.engines.docker import _image_info
@@ -121,10 +122,16 @@ def frame(stream: int, data: bytes) -> bytes:
     return bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data
 
 
+def response(*pieces: tuple[int, bytes]) -> Response:
+    answer = Response()
+    answer.raw = io.BytesIO(b"".join(frame(*piece) for piece in pieces))
+    return answer
+
+
 def test_container_output_keeps_streams_apart_and_tells_whole_lines() -> None:
     seen: list[Event] = []
     pieces = [(1, b"out 1\n"), (2, b"err"), (2, b""), (2, b" 1\r\nerr 2\n\n"), (1, b"\xff"), (2, b"tail")]
-    output = Output(frames(io.BytesIO(b"".join(frame(*piece) for piece in pieces))), seen.append)
+    output = Output(response(*pieces), seen.append)
     output.start()
     output.join(5)
     assert output.text(STDOUT) == "out 1\n\ufffd"
@@ -140,7 +147,7 @@ def test_output_that_breaks_off_keeps_what_came() -> None:
 
 def test_a_flood_of_output_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envbuild.engines.container._KEEP_BYTES", 1000)
-    output = Output(iter([(STDOUT, b"%05d\n" % number) for number in range(1000)]), discard)
+    output = Output(response(*((STDOUT, b"%05d\n" % number) for number in range(1000))), discard)
     output.start()
     output.join(5)
     assert len(output.text(STDOUT)) <= 1000

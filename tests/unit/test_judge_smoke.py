@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envbuild.judge import smoke
-from envbuild.judge.summary import summary
 from envbuild.model import Environment, Severity
 
 Report = dict[str, Any]
@@ -123,7 +122,7 @@ SABOTAGE: dict[str, tuple[Callable[[Report], None], list[str]]] = {
             put("gradients.nonfinite", 39),
         ),
         ["smoke.grad.error", "smoke.grad.ratio", "smoke.grad.zero"],
-    ),  # fmt: skip
+    ),
     "NaN losses": (put("losses", ["nan"] * 10), ["smoke.loss", "smoke.progress"]),
     "losses apart": (scaled("losses", 1.00002), ["smoke.loss"]),
     "one loss too few": (put("losses", [3.0, 2.0, 1.0]), ["smoke.loss"]),
@@ -154,7 +153,7 @@ SABOTAGE: dict[str, tuple[Callable[[Report], None], list[str]]] = {
             put("native", None),
         ),
         ["smoke.optimizer"],
-    ),  # fmt: skip
+    ),
     "an optimizer of that name from elsewhere": (put("optimizer.module", "site_patch"), ["smoke.optimizer"]),
     "the native op is never called": (put("optimizer.native_calls.adam_update", 0), ["smoke.optimizer"]),
     "compiled on first use": (put("jit.extension_files", 7), ["smoke.jit"]),
@@ -267,14 +266,8 @@ def test_one_rank_proves_no_communication_on_the_cpu() -> None:
 
 
 def test_a_report_without_ranks_is_no_good_one() -> None:
-    assert {"smoke.ranks", "smoke.loss"} <= set(rules({**GOOD, "ranks": []}))
+    assert rules({**GOOD, "ranks": []}) == ["smoke.ranks"]
     assert {"smoke.report", "smoke.ranks"} <= set(rules({}))
-
-
-def test_the_summary_tells_the_figures() -> None:
-    head, first, _ = summary(GOOD)
-    assert "2 ranks over gloo, 10 steps, fp32, DeepSpeedCPUAdam" in head
-    assert "gradients off by 3.3e-07 (norm ratio 1)" in first
 
 
 _JSON = st.recursive(
@@ -286,9 +279,7 @@ _JSON = st.recursive(
 
 def _paths(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [(*prefix, key) for key, _ in items] + [
-        path for key, item in items for path in _paths(item, (*prefix, key))
-    ]  # fmt: skip
+    return [(*prefix, key) for key, _ in items] + [path for key, item in items for path in _paths(item, (*prefix, key))]
 
 
 @given(path=st.sampled_from(_paths(GOOD)), value=_JSON)
@@ -300,4 +291,3 @@ def test_nothing_in_a_report_raises(path: tuple[Any, ...], value: Any) -> None:
         place = place[key]
     place[path[-1]] = value
     smoke.judge(ENV, report, dtype="fp32")
-    summary(report)

@@ -138,11 +138,13 @@ def run(
     from envbuild.pipeline.running import run_spec
     from envbuild.process import replace
 
-    bench = opt.workbench(project, host)
-    ref, info, env = locate(bench, image, row)
-    argv = (*(command or ()), *context.args)
-    spec = run_spec(env, ref, argv, folder=Path.cwd(), interactive=sys.stdin.isatty() and sys.stdout.isatty())
-    line = run_argv(bench.engine.any_client(), bench.engine.endpoint, spec)
+    with opt.narrated(project, host, verbose=False, quiet=True) as bench:
+        ref, info, env = locate(bench, image, row)
+        argv = (*(command or ()), *context.args)
+        spec = run_spec(env, ref, argv, folder=Path.cwd(), interactive=sys.stdin.isatty() and sys.stdout.isatty())
+        if not dry_run:
+            spec = bench.engine.granted(spec, bench.sink)
+        line = run_argv(bench.engine.any_client(), bench.engine.endpoint, spec)
     if dry_run:
         output.text(shlex.join(line))
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from envbuild.events import Note, Sink, StepLine, discard
 
 if TYPE_CHECKING:
     from docker import APIClient
+    from requests import Response
 
 STDOUT, STDERR = 1, 2
 # The key of a container's lines among the events of a phase.
@@ -26,6 +26,7 @@ OUTPUT_KEY = "container"
 _KEEP_BYTES = 32 * 1024 * 1024
 # How long the last output may take to arrive after the container is gone.
 _DRAIN_SECONDS = 10.0
+_CLOSE_SECONDS = 3.0
 _PROBE_SECONDS = 30.0
 # What the engine records for a command that is not there, or may not be executed; docker run exits with the same.
 _NO_COMMAND = (126, 127)
@@ -84,11 +85,17 @@ def _once(api: APIClient, spec: ContainerSpec, endpoint: str, timeout: float | N
     spec = replace(spec, interactive=False)
     with plain(f"create a container of {spec.image}", endpoint):
         container = str(api.create_container_from_config(create_payload(spec))["Id"])  # type: ignore[no-untyped-call]
+    output: Output | None = None
     try:
         with plain(f"run a container of {spec.image}", endpoint):
-            return _follow(api, container, timeout, sink)
+            # Attached before it starts, so that nothing it prints is missed.
+            output = Output(open_output(api, container), sink)
+            return _started(api, container, output, timeout)
     finally:
         remove(api, container)
+        # In this order: a connection that is still being read from cannot be closed, and the container's end ends it.
+        if output is not None:
+            output.close()
 
 
 def remove(api: APIClient, container: str) -> None:
@@ -99,13 +106,6 @@ def remove(api: APIClient, container: str) -> None:
 
     with contextlib.suppress(DockerException, RequestException, urllib3.exceptions.HTTPError, OSError):
         api.remove_container(container, force=True, v=True)
-
-
-def _follow(api: APIClient, container: str, timeout: float | None, sink: Sink) -> ContainerResult:
-    # Attached before it starts, so that nothing it prints is missed.
-    response = open_output(api, container)
-    with contextlib.closing(response):
-        return _started(api, container, Output(frames(response.raw), sink), timeout)
 
 
 def _started(api: APIClient, container: str, output: Output, timeout: float | None) -> ContainerResult:
@@ -175,8 +175,8 @@ def _final_state(api: APIClient, container: str) -> dict[str, Any]:
 class Output:
     """The two streams of an attached container, read by a thread of its own until they end."""
 
-    def __init__(self, pieces: Iterator[tuple[int, bytes]], sink: Sink) -> None:
-        self._pieces = pieces
+    def __init__(self, response: Response, sink: Sink) -> None:
+        self._response = response
         self._sink = sink
         self._kept: dict[int, deque[bytes]] = {STDOUT: deque(), STDERR: deque()}
         self._size = {STDOUT: 0, STDERR: 0}
@@ -189,7 +189,14 @@ class Output:
 
     def join(self, seconds: float) -> None:
         """Wait for the end of both streams."""
-        self._thread.join(seconds)
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def close(self) -> None:
+        """Let go of the connection, unless an engine that went silent keeps the reader waiting."""
+        self.join(_CLOSE_SECONDS)
+        if not self._thread.is_alive():
+            self._response.close()
 
     def text(self, stream: int) -> str:
         """What has come on one stream, undecodable bytes replaced."""
@@ -198,7 +205,7 @@ class Output:
     def _read(self) -> None:
         # A broken connection ends the output; what became of the container is asked separately.
         with contextlib.suppress(Exception):
-            for stream, data in self._pieces:
+            for stream, data in frames(self._response.raw):
                 self._keep(stream, data)
         self._lines(b"\n" if self._line else b"")
 

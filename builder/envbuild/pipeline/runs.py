@@ -14,7 +14,7 @@ from envbuild.pipeline.workbench import Workbench
 @contextlib.contextmanager
 def exclusive(bench: Workbench, target_id: str) -> Iterator[None]:
     """Two runs of one target wait for one another."""
-    lock = store.FileLock(store.home() / "locks" / f"{target_id[:16]}.lock")
+    lock = store.FileLock(store.home() / "targets" / f"{target_id[:16]}.lock")
     lock.acquire(
         on_wait=lambda: bench.sink(Note(message="another run builds this target; waiting for it", level="warning"))
     )
