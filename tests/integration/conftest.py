@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import tarfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -146,3 +148,34 @@ def tag(engine: DockerEngine) -> Iterator[str]:
     name = f"envbuild-test/image:{os.getpid()}-{secrets.token_hex(4)}"
     yield name
     engine.untag(name)
+
+
+@pytest.fixture
+def site_proxy() -> Callable[[AptSettings, str], AbstractContextManager[tuple[int, list[str]]]]:
+    """A made-up site's proxy, for a test of its own."""
+    return _site_proxy
+
+
+@pytest.fixture
+def places_of(engine: DockerEngine) -> Callable[[str, tuple[bytes, ...]], list[str]]:
+    """Finds every place in an exported image, down to the files of its layers, whose name or content has a needle."""
+
+    def search(ref: str, needles: tuple[bytes, ...]) -> list[str]:
+        places: list[str] = []
+        with engine.save(ref) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                if file is None:
+                    continue
+                if not member.name.endswith("layer.tar"):
+                    if any(needle in file.read() for needle in needles):
+                        places.append(member.name)
+                    continue
+                with tarfile.open(fileobj=file, mode="r|") as layer:
+                    for inner in layer:
+                        content = layer.extractfile(inner) if inner.isfile() else None
+                        data = inner.name.encode() + b"\n" + (content.read() if content else b"")
+                        places += [f"{member.name}:{inner.name}" for needle in needles if needle in data]
+        return places
+
+    return search

@@ -114,6 +114,9 @@ SABOTAGE: dict[str, tuple[Callable[[Report], None], list[str]]] = {
         ["smoke.grad.error", "smoke.grad.ratio"],
     ),
     "a factor that the error limit lets through": (put("gradients.ratio", 1.011), ["smoke.grad.ratio"]),
+    "a factor that is too small": (put("gradients.ratio", 0.98), ["smoke.grad.ratio"]),
+    "a tensor nobody looked at": (put("gradients.trainable", 38), ["smoke.grad.zero"]),
+    "a device number for an answer": (put("offload.zero_param", 1), ["smoke.offload"]),
     "NaN gradients": (
         both(
             put("gradients.relative_error", "nan"),

@@ -182,7 +182,7 @@ def _take_local(engine: DockerEngine, declared: Declared, sink: Sink) -> bool:
         exact = engine.image(f"{reference.repository(declared.image)}@{declared.digest}")
         if exact is not None:
             info = exact
-        elif info is not None and info.repo_digests:
+        elif info is not None and _origins(info):
             return False
         elif info is not None:
             sink(
@@ -205,7 +205,8 @@ def _bootstrap(
 
 def _used(info: ImageInfo, declared: Declared) -> BaseUsed:
     # Where it came from is read from the image itself, so that the first run and the tenth say the same.
-    how: How = "pulled" if info.repo_digests else "local"
+    origins = _origins(info)
+    how: How = "pulled" if origins else "local"
     text = declared.text
     if LABEL in dict(info.labels):
         how = "bootstrapped"
@@ -216,10 +217,11 @@ def _used(info: ImageInfo, declared: Declared) -> BaseUsed:
         declared=text,
         image_id=info.id,
         diff_ids=info.diff_ids,
-        digest=_digest(info, declared) if how == "pulled" else None,
+        digest=(declared.digest if declared.digest in origins else origins[0]) if how == "pulled" else None,
     )
 
 
-def _digest(info: ImageInfo, declared: Declared) -> str:
-    known = [name.partition("@")[2] for name in info.repo_digests]
-    return declared.digest if declared.digest in known else known[0]
+def _origins(info: ImageInfo) -> tuple[str, ...]:
+    """Manifest digests under which registries have an image. The containerd store also gives local names one."""
+    pairs = (name.partition("@") for name in info.repo_digests)
+    return tuple(digest for name, _, digest in pairs if name.removeprefix("docker.io/") != REPOSITORY)

@@ -8,12 +8,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from envbuild import process
 from envbuild.engines import buildkit, container
+from envbuild.engines.connection import CALL_TIMEOUT, Connection
 from envbuild.engines.endpoint import Endpoint, endpoints, unreachable
-from envbuild.engines.faults import explanation, plain, root_cause
+from envbuild.engines.faults import explanation, plain
 from envbuild.engines.transfer import Chunks, PullProgress, open_export, split
 from envbuild.engines.types import (
     BuildRequest,
@@ -27,13 +28,7 @@ from envbuild.engines.types import (
 from envbuild.errors import BuildError, EngineError
 from envbuild.events import Sink, discard
 
-if TYPE_CHECKING:
-    from docker import APIClient
-
-# Seconds. An engine on this host answers within milliseconds; one behind a network within a second or two.
-_CONNECT_TIMEOUT = 5.0
-_CALL_TIMEOUT = 60.0
-# A save, an import or a pull may be silent for long while the engine packs, unpacks or waits for its disk.
+# Seconds. A save, an import or a pull may be silent for long while the engine packs, unpacks or waits for its disk.
 _TRANSFER_TIMEOUT = 900.0
 REGISTRY_TIMEOUT = 15.0
 _EXPORT_CHUNK = 1 << 20
@@ -77,18 +72,13 @@ class DockerEngine:
         Raises:
             EngineError: Nothing answers there; the message is the bare reason.
         """
-        self._endpoint = endpoint
+        self._link = Connection(endpoint)
         self._client = client
-        self._version = "auto"
-        self._api = self._open(_CONNECT_TIMEOUT)
-        # Known from now on: further connections cost no request, and each call gets the time it needs.
-        self._version = str(self._api.api_version)
-        self._api.timeout = int(_CALL_TIMEOUT)
 
     @property
     def endpoint(self) -> str:
         """The address that answered, such as ``unix:///var/run/docker.sock``."""
-        return self._endpoint.url
+        return self._link.endpoint.url
 
     def any_client(self) -> str:
         """A docker client for people: the configured one, else the first on PATH.
@@ -104,7 +94,7 @@ class DockerEngine:
     def info(self) -> EngineInfo:
         """What kind of engine this is."""
         with self._plain("ask the engine about itself"):
-            said: dict[str, Any] = self._api.info()
+            said: dict[str, Any] = self._link.api.info()
         return EngineInfo(
             kind=self.kind,
             version=str(said.get("ServerVersion", "")),
@@ -118,38 +108,34 @@ class DockerEngine:
 
     def image(self, ref: str) -> ImageInfo | None:
         """The image with this name or id, or None."""
-        from docker.errors import ImageNotFound, NotFound
-
         with self._plain(f"inspect the image {ref}"):
-            try:
-                return _image_info(self._api.inspect_image(ref))  # type: ignore[no-untyped-call]
-            except (ImageNotFound, NotFound):
-                return None
+            said = self._link.inspect_image(ref)
+        return _image_info(said) if said is not None else None
 
     def images(self, reference: str) -> tuple[ImageInfo, ...]:
         """Images by a name pattern such as ``envbuild/cpu:*``."""
         with self._plain("list images"):
-            ids = dict.fromkeys(str(found["Id"]) for found in self._api.images(filters={"reference": reference}))
+            ids = dict.fromkeys(str(found["Id"]) for found in self._link.api.images(filters={"reference": reference}))
         return tuple(info for info in map(self.image, ids) if info is not None)
 
     def tag(self, ref: str, new: str) -> None:
         """Give an image another name; the name moves when another image had it."""
         repository, tag = split(new)
         with self._plain(f"tag {ref} as {new}"):
-            self._api.tag(ref, repository, tag)
+            self._link.api.tag(ref, repository, tag)
 
     def untag(self, ref: str) -> None:
         """Take a name away; with its last name the image goes too. A name that is gone already is fine."""
         from docker.errors import NotFound
 
         with self._plain(f"remove the name {ref}"), contextlib.suppress(NotFound):
-            self._api.remove_image(ref, force=False, noprune=True)
+            self._link.api.remove_image(ref, force=False, noprune=True)
 
     @contextlib.contextmanager
     def save(self, ref: str) -> Iterator[BinaryIO]:
         """The image as ``docker save`` writes it: a stream for ``tarfile.open(fileobj=..., mode="r|")``."""
         doing = f"export the image {ref}"
-        with self._session(_TRANSFER_TIMEOUT) as api:
+        with self._link.session(_TRANSFER_TIMEOUT) as api:
             with self._plain(doing):
                 response = open_export(api, ref)
             # Only the reading is guarded: what the caller's own code raises is not the engine's doing.
@@ -163,7 +149,7 @@ class DockerEngine:
         Returns the engine's id of the image.
         """
         repository, tag = split(ref)
-        with self._session(_TRANSFER_TIMEOUT) as api, self._plain(f"import {tar} as {ref}"):
+        with self._link.session(_TRANSFER_TIMEOUT) as api, self._plain(f"import {tar} as {ref}"):
             said = api.import_image(str(tar), repository=repository, tag=tag, changes=list(changes))
         info = self.image(ref)
         if info is None:
@@ -173,7 +159,7 @@ class DockerEngine:
     def pull(self, ref: str, sink: Sink = discard) -> None:
         """Fetch an image by tag or digest; each layer is a step."""
         repository, tag = split(ref)
-        with self._session(_TRANSFER_TIMEOUT) as api, self._plain(f"pull {ref}"):
+        with self._link.session(_TRANSFER_TIMEOUT) as api, self._plain(f"pull {ref}"):
             progress = PullProgress(sink)
             for message in api.pull(repository, tag=tag, stream=True, decode=True):
                 progress.feed(message)
@@ -189,7 +175,7 @@ class DockerEngine:
         from docker.errors import APIError
 
         try:
-            with self._session(timeout) as api, self._plain(f"ask the registry for {ref}"):
+            with self._link.session(timeout) as api, self._plain(f"ask the registry for {ref}"):
                 try:
                     said: dict[str, Any] = api.inspect_distribution(ref)  # type: ignore[no-untyped-call]
                 except APIError as error:
@@ -203,7 +189,7 @@ class DockerEngine:
         """Build an image with BuildKit; see ``buildkit.build`` for what it raises."""
         client = buildkit.find_client(self.endpoint, self._client)
         try:
-            buildkit.build(client, self._endpoint, request, sink=sink, log=log, timeout=timeout)
+            buildkit.build(client, self._link.endpoint, request, sink=sink, log=log, timeout=timeout)
         except BuildError as error:
             try:
                 self.info()
@@ -213,7 +199,7 @@ class DockerEngine:
 
     def run(self, spec: ContainerSpec, *, timeout: float | None, sink: Sink = discard) -> ContainerResult:
         """Run a container to its end; see ``container.run``."""
-        with self._session(_CALL_TIMEOUT) as api:
+        with self._link.session(CALL_TIMEOUT) as api:
             return container.run(api, spec, endpoint=self.endpoint, timeout=timeout, sink=sink)
 
     def granted(self, spec: ContainerSpec, sink: Sink = discard) -> ContainerSpec:
@@ -224,14 +210,14 @@ class DockerEngine:
         """
         if spec.memlock is None:
             return spec
-        with self._session(_CALL_TIMEOUT) as api:
+        with self._link.session(CALL_TIMEOUT) as api:
             refused = container.refuses_memlock(api, spec, endpoint=self.endpoint, sink=sink)
         return replace(spec, memlock=None) if refused else spec
 
     def containers(self, label: str) -> tuple[ContainerInfo, ...]:
         """Every container, running or not, with this ``key=value`` label."""
         with self._plain("list containers"):
-            found = self._api.containers(all=True, filters={"label": label})
+            found = self._link.api.containers(all=True, filters={"label": label})
         return tuple(
             ContainerInfo(
                 id=str(each["Id"]),
@@ -247,42 +233,10 @@ class DockerEngine:
         from docker.errors import NotFound
 
         with self._plain(f"remove the container {container[:12]}"), contextlib.suppress(NotFound):
-            self._api.remove_container(container, force=True, v=True)
-
-    @contextlib.contextmanager
-    def _session(self, timeout: float) -> Iterator[APIClient]:
-        """A connection of its own, for calls that last: its time-out is its own, and closing it ends them."""
-        api = self._open(timeout)
-        try:
-            yield api
-        finally:
-            api.close()
+            self._link.api.remove_container(container, force=True, v=True)
 
     def _plain(self, doing: str) -> contextlib.AbstractContextManager[None]:
         return plain(doing, self.endpoint)
-
-    def _open(self, timeout: float) -> APIClient:
-        import requests.exceptions
-        from docker import APIClient
-        from docker.errors import DockerException
-        from docker.tls import TLSConfig
-
-        tls: TLSConfig | bool = False
-        if (folder := self._endpoint.tls) is not None:
-            pair = (str(folder / "cert.pem"), str(folder / "key.pem"))
-            try:
-                tls = TLSConfig(client_cert=pair, ca_cert=str(folder / "ca.pem"), verify=self._endpoint.verify)
-            except DockerException as error:
-                raise EngineError(f"its certificates in {folder} cannot be used: {error}") from error
-        try:
-            return APIClient(base_url=self.endpoint, version=self._version, timeout=int(timeout), tls=tls)
-        except (DockerException, requests.exceptions.RequestException, OSError, ValueError) as error:
-            if self.endpoint.startswith("ssh://"):
-                forward = "forward the socket instead: ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST"
-                raise EngineError(
-                    f"{root_cause(error)}; {forward}, then DOCKER_HOST=unix:///tmp/docker.sock"
-                ) from error
-            raise EngineError(root_cause(error)) from error
 
 
 def _image_info(said: dict[str, Any]) -> ImageInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from envbuild.errors import EngineError
+from envbuild.errors import EngineError, EnvbuildError
 
 
 @contextlib.contextmanager
@@ -15,23 +15,31 @@ def plain(doing: str, endpoint: str) -> Iterator[None]:
     Raises:
         EngineError: In place of any of their exceptions.
     """
-    # By now docker-py has been imported by whoever made the client.
+    try:
+        yield
+    except EnvbuildError:
+        raise
+    except Exception as error:
+        raise _plain(error, doing, endpoint) from error
+
+
+def _plain(error: Exception, doing: str, endpoint: str) -> Exception:
+    # Imported when something has failed, and not on the way there.
     import urllib3.exceptions
     from docker.errors import APIError, DockerException
     from requests.exceptions import RequestException, Timeout
 
-    try:
-        yield
-    except APIError as error:
-        hint = _hint(said := explanation(error))
-        raise EngineError(f"cannot {doing}: {said}", hint=hint) from error
-    except Timeout as error:
-        raise EngineError(f"cannot {doing}: the engine at {endpoint} did not answer in time") from error
-    except (DockerException, RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        reason = root_cause(error)
-        raise EngineError(
-            f"cannot {doing}: the engine at {endpoint} is not reachable ({reason})", hint="is the daemon still running?"
-        ) from error
+    if isinstance(error, APIError):
+        said = explanation(error)
+        return EngineError(f"cannot {doing}: {said}", hint=_hint(said))
+    if isinstance(error, (Timeout, TimeoutError)):
+        return EngineError(f"cannot {doing}: the engine at {endpoint} did not answer in time")
+    if isinstance(error, (DockerException, RequestException, urllib3.exceptions.HTTPError, OSError)):
+        return EngineError(
+            f"cannot {doing}: the engine at {endpoint} is not reachable ({root_cause(error)})",
+            hint="is the daemon still running?",
+        )
+    return error
 
 
 def explanation(error: Exception) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envbuild import __version__, base, render, store
+from envbuild import __version__, base, render
 from envbuild.engines import BuildRequest, Run
 from envbuild.errors import EngineError
 from envbuild.events import Note, PhaseDone, PhaseStarted
@@ -41,7 +41,7 @@ def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, t
     bench.sink(PhaseDone(phase="base", seconds=time.monotonic() - began, detail=used.how))
     began = time.monotonic()
     pip = bench.pip_for(target.env)
-    log = store.cache() / "logs" / f"{target.env.name}-{target.rendering.id8}-{run.id[:8]}.log"
+    log = bench.cache / "logs" / f"{target.env.name}-{target.rendering.id8}-{run.id[:8]}.log"
     with _context(bench, run, target, pip) as context:
         bench.sink(PhaseStarted(phase="build", detail=f"{target.candidate}  (log: {log})"))
         secrets = []
@@ -93,7 +93,7 @@ def _context(bench: Workbench, run: Run, target: Target, pip: PipSettings) -> It
     try:
         context.mkdir(parents=True)
         render.write(target.rendering, context)
-        staged = stage_local(target.lock, pip, context / "wheels")
+        staged = stage_local(target.lock, pip, context / "wheels", bench.cache)
         if staged:
             bench.sink(Note(message=f"from local wheel folders: {', '.join(staged)}"))
         yield context

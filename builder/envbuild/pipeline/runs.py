@@ -27,7 +27,8 @@ def exclusive(bench: Workbench, target_id: str) -> Iterator[None]:
 @contextlib.contextmanager
 def running(bench: Workbench) -> Iterator[Run]:
     """This run's identity; leftovers of runs that are gone are removed first."""
-    with Run.begin() as run:
-        for what in sweep(bench.engine):
+    runs, contexts = store.home() / "runs", bench.cache / "contexts"
+    with Run(runs, contexts) as run:
+        for what in sweep(bench.engine, runs, contexts):
             bench.sink(Note(message=f"removed a leftover of a run that ended: {what}"))
         yield run

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild import facts, project
+from envbuild import facts, project, store
 from envbuild.events import Note, Sink, discard
 from envbuild.facts import Facts
 from envbuild.lock import with_torch_index
@@ -60,6 +60,11 @@ class Workbench:
     def site(self) -> SiteConfig:
         """Mirrors, proxies, certificates."""
         return site_config.load(self.project.root, self.environ)
+
+    @property
+    def cache(self) -> Path:
+        """Where logs and build contexts go: the site's cache folder, or the user's."""
+        return store.cache(self.site.paths.cache)
 
     @cached_property
     def pip(self) -> PipSettings:
