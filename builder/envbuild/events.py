@@ -45,7 +45,7 @@ class StepLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
-    """A step ended; ``status`` is ``done``, ``cached`` or ``error``."""
+    """A step ended; ``status`` is ``done``, ``cached``, ``canceled`` or ``error``."""
 
     key: str
     name: str

@@ -14,7 +14,7 @@ import tarfile
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ from envbuild.events import Event, StepDone, StepLine, discard
 
 if TYPE_CHECKING:
     from conftest import CanaryBase
+
+PlacesOf = Callable[[str, tuple[bytes, ...]], list[str]]
 
 
 def request(folder: Path, tag: str, dockerfile: str, *, secret: Path | None = None) -> BuildRequest:
@@ -106,7 +108,9 @@ def test_an_interrupted_build_ends_at_once_and_leaves_no_tag(
     assert engine.image(tag) is None, "the engine finished a build that nobody waited for"
 
 
-def test_a_secret_reaches_the_step_and_nothing_else(engine: DockerEngine, base: str, tag: str, tmp_path: Path) -> None:
+def test_a_secret_reaches_the_step_and_nothing_else(
+    engine: DockerEngine, base: str, tag: str, tmp_path: Path, places_of: PlacesOf
+) -> None:
     word = f"s3cret-{secrets.token_hex(8)}"
     secret = tmp_path / "token.txt"
     secret.write_text(word)
@@ -124,7 +128,7 @@ def test_a_secret_reaches_the_step_and_nothing_else(engine: DockerEngine, base: 
     assert engine.run(spec(tag, "cat /length; ls /run/secrets 2>/dev/null"), timeout=20).stdout == f"{len(word)}\n"
     for needle in (word, str(secret)):
         assert needle not in json.dumps(docker.history(tag))
-        assert _found(engine, tag, (needle.encode(),)) == []
+        assert places_of(tag, (needle.encode(),)) == []
     assert word not in (tmp_path / "log").read_text()
 
 
@@ -332,12 +336,12 @@ def test_names_move_and_go(engine: DockerEngine, base: str, tag: str) -> None:
 
 
 def test_a_bootstrapped_base_keeps_nothing_of_the_site_that_made_it(
-    engine: DockerEngine, canary_base: CanaryBase
+    engine: DockerEngine, canary_base: CanaryBase, places_of: PlacesOf
 ) -> None:
     assert any("/dists/bookworm/InRelease" in path for path in canary_base.canaries.requests), "the proxy was not used"
     assert canary_base.used.how == "bootstrapped"
     reference = canary_base.used.reference
-    assert _found(engine, reference, canary_base.canaries.needles) == []
+    assert places_of(reference, canary_base.canaries.needles) == []
     result = engine.run(
         spec(
             reference,
@@ -351,32 +355,12 @@ def test_a_bootstrapped_base_keeps_nothing_of_the_site_that_made_it(
 
 
 def test_a_proof_that_the_search_for_canaries_can_find_one(
-    engine: DockerEngine, base: str, tag: str, tmp_path: Path
+    engine: DockerEngine, base: str, tag: str, tmp_path: Path, places_of: PlacesOf
 ) -> None:
     word = f"canary-{secrets.token_hex(6)}"
     engine.build(
         request(tmp_path, tag, f"FROM {base}\nRUN echo {word} > /etc/{word}\n"), sink=discard, log=tmp_path / "l"
     )
-    places = _found(engine, tag, (word.encode(),))
+    places = places_of(tag, (word.encode(),))
     assert any(place.endswith(f"etc/{word}") for place in places)
     assert any(place.endswith(".json") for place in places), "the history is part of the config"
-
-
-def _found(engine: DockerEngine, ref: str, needles: tuple[bytes, ...]) -> list[str]:
-    """Every place in an exported image, down to the files of its layers, whose name or content has a needle."""
-    places: list[str] = []
-    with engine.save(ref) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if file is None:
-                continue
-            if not member.name.endswith("layer.tar"):
-                if any(needle in file.read() for needle in needles):
-                    places.append(member.name)
-                continue
-            with tarfile.open(fileobj=file, mode="r|") as layer:
-                for inner in layer:
-                    content = layer.extractfile(inner) if inner.isfile() else None
-                    data = inner.name.encode() + b"\n" + (content.read() if content else b"")
-                    places += [f"{member.name}:{inner.name}" for needle in needles if needle in data]
-    return places

@@ -107,6 +107,7 @@ BASE = layer(
     ("old/deep/b", b"b"),
     ("usr", None),
     ("usr/lib", None),
+    ("usr/lib/below", b"below"),
     ("lib", "usr/lib"),
     ("swap", None),
     ("swap/inside", b"x"),
@@ -116,6 +117,7 @@ TOP = layer(
     ("etc/.wh.gone", b""),
     ("old/new", b"new"),
     ("old/.wh..wh..opq", b""),  # after its sibling: a mark speaks of lower layers only, wherever it stands
+    ("usr/lib", None),  # said again, as layers do for each folder they touch
     ("lib/through", b"link"),
     ("swap", b"now a file"),
     ("implied/folder/file", b"f"),
@@ -123,6 +125,7 @@ TOP = layer(
 MERGED = {
     "etc/keep": b"changed",
     "old/new": b"new",
+    "usr/lib/below": b"below",
     "usr/lib/through": b"link",
     "swap": b"now a file",
     "implied/folder/file": b"f",
@@ -184,6 +187,13 @@ def test_a_hard_link_shares_its_file_and_says_when_the_bytes_went_by() -> None:
 def test_a_repeated_layer_may_be_a_link_to_the_first() -> None:
     data = classic([BASE, TOP, BASE], stored=[BASE, TOP, f"../{0:064x}/layer.tar"])
     assert len(read(data).identity.diff_ids) == 3
+
+
+def test_the_digest_covers_what_follows_the_end_marker() -> None:
+    padded = BASE + b"\0" * 300_000
+    assert read(classic([padded])).identity.diff_ids == (f"sha256:{digest(padded)}",)
+    with pytest.raises(EngineError, match="is not what"):
+        read(classic([padded], stored=[padded[:-512] + b"x" * 512]))
 
 
 def test_only_wanted_files_are_kept_and_progress_reaches_the_end() -> None:

@@ -18,7 +18,7 @@ FULL = ContainerSpec(
     env=(("HOME", "/tmp"), ("X", "a=b c")),
     mounts=(
         Mount(source=Path("/probes"), target="/run/probes"),
-        Mount(source=Path("/data,old"), target="/work", read_only=False),
+        Mount(source=Path("/data,old"), target="/project", read_only=False),
     ),
     tmpfs=(("/tmp", "rw,exec,size=2g"), ("/scratch", "")),
     user="65532:65532",
@@ -29,7 +29,7 @@ FULL = ContainerSpec(
     read_only=True,
     gpus=("GPU-1", "MIG-2"),
     labels=(("io.envbuild.run", "r1"),),
-    workdir="/work",
+    workdir="/project",
     cap_drop_all=True,
     no_new_privileges=True,
 )
@@ -67,9 +67,9 @@ def test_run_argv_is_the_line_a_person_would_type() -> None:
     assert shlex.join(run_argv("docker", HOST, FULL)) == (
         "docker --host unix:///run/docker.sock run --rm --gpus '\"device=GPU-1,MIG-2\"' --shm-size 1073741824"
         " --ulimit memlock=-1:-1 --memory 2147483648 --memory-swap 2147483648 --user 65532:65532 --network none"
-        " --workdir /work --read-only --cap-drop ALL --security-opt no-new-privileges"
+        " --workdir /project --read-only --cap-drop ALL --security-opt no-new-privileges"
         " --mount type=bind,source=/probes,target=/run/probes,readonly"
-        " --mount 'type=bind,\"source=/data,old\",target=/work'"
+        " --mount 'type=bind,\"source=/data,old\",target=/project'"
         " --tmpfs /tmp:rw,exec,size=2g --tmpfs /scratch --env HOME=/tmp --env 'X=a=b c' --label io.envbuild.run=r1"
         " --entrypoint '' envbuild/cpu:validated python -I /probe.py 'a b'"
     )
@@ -88,7 +88,7 @@ def test_create_payload_is_the_same_container_for_the_api() -> None:
         "Env": ["HOME=/tmp", "X=a=b c"],
         "Labels": {"io.envbuild.run": "r1"},
         "User": "65532:65532",
-        "WorkingDir": "/work",
+        "WorkingDir": "/project",
         "AttachStdout": True,
         "AttachStderr": True,
         "OpenStdin": False,
@@ -96,7 +96,7 @@ def test_create_payload_is_the_same_container_for_the_api() -> None:
         "HostConfig": {
             "Mounts": [
                 {"Type": "bind", "Source": "/probes", "Target": "/run/probes", "ReadOnly": True},
-                {"Type": "bind", "Source": "/data,old", "Target": "/work", "ReadOnly": False},
+                {"Type": "bind", "Source": "/data,old", "Target": "/project", "ReadOnly": False},
             ],
             "Tmpfs": {"/tmp": "rw,exec,size=2g", "/scratch": ""},
             "ReadonlyRootfs": True,

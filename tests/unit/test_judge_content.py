@@ -64,7 +64,7 @@ FILES: dict[str, bytes] = {
         b"Package: gcc-12\nStatus: install ok installed\nVersion: 12.2.0-14+deb12u1\n\n"
         b"Package: g++-12\nStatus: install ok installed\nVersion: 12.2.0-14+deb12u1\nDescription: x\n more: y\n\n"
         b"Package: libc6\nStatus: install ok installed\nVersion: 2.36-9+deb12u10\n\n"
-        b"Package: gcc-11\nStatus: deinstall ok config-files\nVersion: 11.3.0-12\n"
+        b"Package: libc6\nStatus: deinstall ok config-files\nArchitecture: i386\nVersion: 2.31-13\n"
     ),
 }
 VARIABLES = {
@@ -137,6 +137,10 @@ FROM_OUTSIDE: dict[str, tuple[Mapping[str, bytes | None], list[str]]] = {
     ),
     "torch's package was replaced": (
         {f"{SITE}/torch-2.13.0+cpu.dist-info/METADATA": b"Name: torch\nVersion: 2.13.1+cpu\n"},
+        ["content.torch", "content.constraints"],
+    ),
+    "a torch that could be of any build": (
+        {f"{SITE}/torch-2.13.0+cpu.dist-info/METADATA": b"Name: torch\nVersion: 2.13.0\n"},
         ["content.torch", "content.constraints"],
     ),
     "a CUDA build": (
@@ -318,7 +322,7 @@ def _gpu() -> tuple[Environment, OutsideReport, Report]:
     inside["constraints"]["text"] = "torch==2.11.0\ndeepspeed==0.19.8"
     modules = inside["modules"]["report"]
     modules["imported"]["torch"]["version"] = "2.11.0+cu130"
-    modules["torch"].update(cuda="13.0", nccl="2.28.9", arch_list=["sm_75", "sm_80", "sm_90", "sm_120", "compute_120"])
+    modules["torch"].update(cuda="13.0", nccl="2.28.9", arch_list=["sm_75", "sm_80", "sm_90", "sm_120", "compute_100"])
     modules["deepspeed"].update(accelerator="cuda", built_for="cuda")
     return env, content.outside(image(files, variables), env), inside
 
@@ -333,8 +337,7 @@ GPU, GPU_OUTSIDE, GPU_INSIDE = _gpu()
         (("8.0", "8.6"), []),  # a cubin for 8.0 runs on 8.6
         (("12.1",), []),
         (("7.0",), ["content.arch"]),  # 7.5 does not run on 7.0
-        (("10.0",), ["content.arch"]),
-        (("13.0",), ["content.arch"]),  # PTX for 12.0 would have to be compiled by the driver
+        (("10.0",), ["content.arch"]),  # there is PTX for it, which the driver would have to compile
         ((), ["content.arch"]),
     ],
 )

@@ -99,6 +99,7 @@ def test_each_end_has_its_message(how: Outcome, rule: str, told: list[str]) -> N
 
 def test_only_the_rank_that_failed_first_is_blamed() -> None:
     report = ended(1, lines=("the cause",), exit_code=3)
+    report["ranks"][0].update(killed(9, "SIGKILL"), ended_by_launcher=True)  # no sign of a lack of memory
     (finding,) = explain_failure(outcome(report))
     assert finding.message.startswith("rank 1 ended with exit code 3")
     assert "the cause" in finding.message and "Connection closed" not in finding.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,7 +218,7 @@ MISSING = {
 }
 
 
-@pytest.mark.parametrize("value", [DROP, None, "nan", True], ids=["gone", "null", "nan", "true"])
+@pytest.mark.parametrize("value", [DROP, None, "nan", math.nan, True], ids=["gone", "null", "text", "nan", "true"])
 @pytest.mark.parametrize("path", MISSING)
 def test_what_is_missing_or_no_number_fails(path: str, value: Any) -> None:
     expected = [] if (path == "versions.torch_cuda" and value is None) else MISSING[path]

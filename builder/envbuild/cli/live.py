@@ -68,7 +68,9 @@ class Live:
                 # rich would end the program; a build does not end because nobody watches it any more.
                 self.quiet = True
 
-        self._console = Patient(file=out, force_terminal=True, no_color=not colour, highlight=False, emoji=False)
+        self._console: Console = Patient(
+            file=out, force_terminal=True, no_color=not colour, highlight=False, emoji=False
+        )
         self._verbose = verbose
         self._lock = Lock()
         self._phase: _Phase | None = None

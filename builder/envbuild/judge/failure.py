@@ -112,7 +112,7 @@ def _rank_failed(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mappin
     if not failed:
         return None
     # The first one to end is the cause; the others lost their peer.
-    first = min(failed, key=lambda rank: (bool(rank.get("ended_by_launcher")), number(rank.get("seconds")) or 0.0))
+    first = min(failed, key=lambda rank: number(rank.get("seconds")) or 0.0)
     name = f"rank {show(first.get('rank'))}"
     end = first.get("signal_name") or f"exit code {show(first.get('exit_code'))}"
     error = dig(first, "report", "error")

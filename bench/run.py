@@ -1,0 +1,131 @@
+"""Measures what the README promises of speed, as ratios inside one run. `make bench` runs it; no test is timed.
+
+    python bench/run.py [--rounds 3] [--only help|build|step|layers]... [--json FILE] [--record]
+
+It builds and proves the row `cpu` first, if that was not done. Exit code 1 when a limit is exceeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import commands
+import images
+from figures import Measure, markdown, notes, table
+from staging import must, stage
+
+from envbuild import __version__
+from envbuild.errors import EnvbuildError
+from envbuild.pipeline.host import describe
+from envbuild.pipeline.names import names
+from envbuild.pipeline.prepare import prepare
+from envbuild.pipeline.sizes import format_size
+from envbuild.pipeline.workbench import Workbench
+
+ROW = "cpu"
+# The release before the row's: what a user changes when DeepSpeed moves.
+OTHER_DEEPSPEED = "0.19.7"
+PARTS = ("help", "build", "step", "layers")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measure")
+    parser.add_argument("--only", action="append", choices=PARTS, help="measure only this; may be given again")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    parser.add_argument("--record", action="store_true", help="write docs/measured/bench-DATE.md")
+    options = parser.parse_args()
+    if options.record and options.only:
+        parser.error("--record is for whole runs")
+    if options.rounds < 1:
+        parser.error("--rounds has to be 1 or more")
+    try:
+        measures, machine = measure(options.only or PARTS, options.rounds)
+    except EnvbuildError as error:
+        print(f"error: {error.message}\n{error.hint}".rstrip(), file=sys.stderr)
+        return error.exit_code
+    print(table(measures))
+    print("", *notes(measures), "", *machine, sep="\n")
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    if options.json:
+        document = {
+            "schema": "envbuild.bench/1",
+            "date": today,
+            "rounds": options.rounds,
+            "machine": machine,
+            "measures": [each.as_dict() for each in measures],
+        }
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
+    if options.record:
+        path = commands.ROOT / "docs" / "measured" / f"bench-{today}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(report(measures, machine, options.rounds, today))
+        print(f"wrote {path.relative_to(commands.ROOT)}", file=sys.stderr)
+    return 0 if all(each.ok for each in measures) else 1
+
+
+def measure(parts: tuple[str, ...] | list[str], rounds: int) -> tuple[list[Measure], list[str]]:
+    """The measures asked for, and the machine they were taken on."""
+    bench = Workbench(project_folder=commands.ROOT)
+    say(f"building and proving the row {ROW}, unless it is up to date")
+    must((commands.ENVBUILD, "build", ROW), cwd=commands.ROOT)
+    target = prepare(bench, ROW)
+    proven = names(target.env, target.rendering.id8, bench.site.registry.name).proven
+    with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
+        folder = Path(scratch)
+        staged = stage(bench, target, folder)
+        cached = "envbuild-bench/cached:latest"
+
+        def build() -> Measure:
+            try:
+                return commands.up_to_date(bench, staged, cached, rounds)
+            finally:
+                bench.engine.untag(cached)
+
+        takers: dict[str, Callable[[], Measure]] = {
+            "help": lambda: commands.help_time(rounds),
+            "build": build,
+            "step": lambda: images.first_step(bench, staged, proven, folder, rounds),
+            "layers": lambda: images.torch_stays(bench, staged, OTHER_DEEPSPEED, folder),
+        }
+        measures = []
+        for part in PARTS:
+            if part in parts:
+                say(f"measuring: {part}")
+                measures.append(takers[part]())
+    host = describe(bench.engine.info())
+    machine = [
+        f"Machine: {host.cpu}, {host.cpus} CPUs, {format_size(host.memory_bytes)} of memory, {host.system}.",
+        f"Engine: {host.engine}. Python {sys.version.split()[0]}, envbuild {__version__}.",
+        f"Image: {ROW}, target {target.rendering.id8}.",
+    ]
+    return measures, machine
+
+
+def report(measures: list[Measure], machine: list[str], rounds: int, today: str) -> str:
+    """The document for docs/measured/."""
+    lines = [
+        f"# Speed, measured on {today}",
+        "",
+        f"`make bench`, {rounds} rounds of each, in turn. A cell is the median, and in brackets the smallest and the",
+        "largest round. The ratio is taken round by round; its median has to keep the limit.",
+        "",
+        markdown(measures),
+        "",
+        *(f"- {line}" for line in (*notes(measures), *machine)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
