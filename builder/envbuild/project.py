@@ -158,7 +158,7 @@ environments:
       # digest: sha256:...      # pins the base; `docker pull` prints it
       bootstrap:                # how to make the base where no registry answers
         suite: bookworm
-    python: "3.11"              # in quotes, or 3.10 would be read as 3.1
+    python: "3.11"              # major.minor, as the base has it
     gcc:
       version: "12.2"
       package: gcc-12

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from envbuild import __version__
-from envbuild.cli import images, rows, start
-from envbuild.errors import INTERRUPTED, EnvbuildError
+from envbuild.cli import images, output, rows, start
+from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
     name="envbuild",
@@ -29,7 +29,7 @@ start.register(app)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"envbuild {__version__}\n")
+        output.text(f"envbuild {__version__}")
         raise typer.Exit
 
 
@@ -50,33 +50,68 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def main() -> None:
     """Entry point: every failure becomes one message, one hint and one exit code."""
     signal.signal(signal.SIGTERM, _terminate)
-    as_json = "--json" in sys.argv[1:]
+    output.prepare()
+    sys.exit(output.finish(_outcome(as_json=_wants_json(sys.argv[1:])), failed=ENGINE))
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    # Behind `run`, and behind `--`, it is an option of somebody else's program.
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own and own[0] != "run"
+
+
+def _outcome(*, as_json: bool) -> int:
     try:
-        app(prog_name="envbuild")
+        # Typer prints usage errors itself; with --json they are documents like any other error.
+        code = app(prog_name="envbuild", standalone_mode=not as_json) or 0
     except EnvbuildError as error:
-        _report(error, as_json=as_json)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of stdout left (`envbuild list | head`): nothing is wrong.
-        sys.stderr.close()
-        sys.exit(0)
+        return _report(error, as_json=as_json)
     except SystemExit as error:
-        if error.code == INTERRUPTED:
-            sys.stderr.write("interrupted: nothing was tagged; the next run starts clean and reuses the cache\n")
-        raise
+        # Typer says 1 when the reader of the help has left (`envbuild --help | head`): nothing is wrong.
+        code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
+    except FileNotFoundError as error:
+        if error.filename is not None:
+            return _report(_in_words(error), as_json=as_json)
+        gone = EngineError("the current folder does not exist any more", hint="change to one that does")
+        return _report(gone, as_json=as_json)
+    except OSError as error:
+        return _report(_in_words(error), as_json=as_json)
+    except Exception as error:
+        if not (as_json and hasattr(error, "format_message")):
+            raise
+        return _report(_usage(error), as_json=True)
+    if code == INTERRUPTED:
+        message = "nothing was tagged; the next run starts clean and reuses the cache"
+        if as_json:
+            return _report(Interrupted(message), as_json=True)
+        output.narrate(f"interrupted: {message}")
+    return code if isinstance(code, int) else int(bool(code))
 
 
-def _report(error: EnvbuildError, *, as_json: bool) -> None:
-    from envbuild.cli import output
+def _in_words(error: OSError) -> EngineError:
+    """What no room has put into words, such as a log that cannot be written."""
+    reason = error.strerror or str(error)
+    return EngineError(f"{error.filename}: {reason}" if error.filename is not None else reason)
 
+
+def _usage(error: Any) -> EnvbuildError:
+    context = getattr(error, "ctx", None)
+    hint = f"See: {context.command_path} --help" if context is not None else ""
+    return EnvbuildError(error.format_message(), hint=hint)
+
+
+def _report(error: EnvbuildError, *, as_json: bool) -> int:
     found = getattr(error, "findings", ())
     if as_json:
         from envbuild.pipeline.prove import as_dict
 
         details = {"findings": [as_dict(finding) for finding in found]} if found else {}
         output.document("error", code=error.code, message=error.message, hint=error.hint, **details)
-        return
-    output.findings(found, stream=sys.stderr)
-    sys.stderr.write(f"{output.paint('error', '31', stream=sys.stderr)}: {error.message}\n")
+        return error.exit_code
+    output.findings(found, narrated=True)
+    # A matrix's message is its findings again, one a line.
+    message = f"{len(found)} problem(s) in {found[0].file}" if error.code == "matrix" and found else error.message
+    output.narrate(f"{output.paint('error', '31', stream=sys.stderr)}: {message}")
     if error.hint:
-        sys.stderr.write(f"hint: {error.hint}\n")
+        output.narrate(f"hint: {error.hint}")
+    return error.exit_code

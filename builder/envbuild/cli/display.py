@@ -17,6 +17,7 @@ from typing import TextIO
 from envbuild.events import Event, Note, PhaseDone, PhaseStarted, Sink, StepDone, StepLine, StepStarted
 
 # BuildKit's own errands, such as reading the Dockerfile, and the naming of a base; worth a line only when they fail.
+_PLAIN_WIDTH = 100
 _ERRAND = re.compile(r"^\[(?:internal\]|[^\]]*\] FROM ).*", re.DOTALL)
 _FLAGS = re.compile(r"^((?:\[[^\]]*\] )?RUN)(?: --\S+)+ ")
 
@@ -146,19 +147,25 @@ class Plain:
             if is_errand(event.name) and quick and not self._verbose:
                 return []
             time_text = "" if event.status == "cached" else seconds_text(event.seconds)
-            return [self._line(_joined(_number(event.key), step_text(event.name), time_text, event.status))]
+            return [self._line(_joined(_number(event.key), _brief(event.name), time_text, event.status))]
         name = self._names.get(event.key)
         lines = []
         if name is not None and event.key not in self._told and not is_errand(name):
             # Only now is it known not to be cached: a long step says that it runs, a cached one is one line.
             self._told.add(event.key)
-            lines.append(self._line(_joined(_number(event.key), step_text(name), "...")))
+            lines.append(self._line(_joined(_number(event.key), _brief(name), "...")))
         if self._verbose:
             lines.append(self._line(_joined(_number(event.key), "|", event.text)))
         return lines
 
     def _line(self, text: str) -> str:
         return f"[{self._phase}] {text}" if self._phase else text
+
+
+def _brief(name: str) -> str:
+    """A step's name for one line of a log; the whole of it is in the build's own log."""
+    text = step_text(name)
+    return text if len(text) <= _PLAIN_WIDTH else f"{text[: _PLAIN_WIDTH - 3]}..."
 
 
 def _number(key: str) -> str:

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from envbuild.model import Level
     from envbuild.pipeline.build import Result
 
-TimeoutOption = Annotated[float, typer.Option("--timeout", help="Limit of the whole image build, in seconds.")]
-SmokeTimeoutOption = Annotated[float, typer.Option("--smoke-timeout", help="Limit of the smoke, in seconds.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", callback=opt.seconds, help="Limit of the whole image build, in seconds.")
+]
+SmokeTimeoutOption = Annotated[
+    float, typer.Option("--smoke-timeout", callback=opt.seconds, help="Limit of the smoke, in seconds.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +67,10 @@ def build(
         if dry_run:
             _plan(bench, env, json=json)
             return
+        if record:
+            from envbuild.pipeline.recording import require_writable
+
+            require_writable(bench)
         result = run_build(bench, env, wanted)
         written: tuple[Path, ...] = ()
         if record:
@@ -191,9 +199,8 @@ def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]
     if quiet:
         return
     took = f" in {result.seconds:.0f} s" if result.seconds >= 1 else ""
-    output.narrate(
-        f"{result.environment}: {result.status}, level {result.level.value}{took}; see: envbuild show {result.environment}"
-    )
+    said = f"{result.environment}: {result.status}, level {result.level.value}{took}"
+    output.narrate(f"{said}; see: envbuild show {result.environment}")
     for path in written:
         output.narrate(f"wrote {path}")
 

@@ -23,6 +23,16 @@ def _rows(incomplete: str) -> list[str]:
         return []
 
 
+_LONGEST = 30 * 24 * 3600
+
+
+def seconds(value: float) -> float:
+    """A limit of time that can be waited for; not-a-number and infinity compare false or are too large."""
+    if not 1 <= value <= _LONGEST:
+        raise typer.BadParameter(f"say a number of seconds from 1 to {_LONGEST} (30 days)")
+    return value
+
+
 Row = Annotated[str, typer.Argument(metavar="ENV", help="A row of the matrix.", autocompletion=_rows)]
 Rows = Annotated[
     list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows; all when none is named.", autocompletion=_rows)

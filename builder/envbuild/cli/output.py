@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,20 +17,65 @@ _SIGNS = {"error": "error", "warning": "warning", "info": "info"}
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 
 
+# What went wrong with stdout; it is told at the end, when the work is done.
+_lost: list[OSError] = []
+
+
+def prepare() -> None:
+    """Make both streams take every text: closed ones swallow it, poor encodings get escapes."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        with contextlib.suppress(AttributeError, ValueError):
+            getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+def finish(code: int, *, failed: int) -> int:
+    """Flush the result; returns the exit code, ``failed`` in place of 0 when the result could not be written."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _lose(error)
+    if _lost:
+        narrate(f"error: cannot write the result: {_lost[0].strerror or _lost[0]}")
+        return code or failed
+    return code
+
+
+def result(content: str) -> None:
+    """A piece of the result, as it is."""
+    try:
+        sys.stdout.write(content)
+    except OSError as error:
+        _lose(error)
+
+
+def _lose(error: OSError) -> None:
+    # A reader that left (`envbuild list | head`) is no failure. Either way the rest goes nowhere, and the exit
+    # code stays the one of the work.
+    if not isinstance(error, BrokenPipeError):
+        _lost.append(error)
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def text(line: str = "") -> None:
     """One line of the result."""
-    sys.stdout.write(line + "\n")
+    result(line + "\n")
 
 
 def narrate(line: str) -> None:
-    """One line of narration, to stderr."""
-    sys.stderr.write(line + "\n")
+    """One line of narration, to stderr; where nobody reads it, the work goes on."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line + "\n")
 
 
 def document(command: str, **payload: Any) -> None:
     """The result as one JSON document with its schema's name."""
     body = {"schema": f"envbuild.{command}/1", **payload}
-    sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n")
+    # In an encoding that cannot carry every character, JSON has escapes of its own.
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    text(json.dumps(body, indent=2, ensure_ascii=plain, default=str))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -41,25 +88,28 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:
-    """Names and values in two columns."""
+    """Names and values in two columns; a value may have several lines."""
     lines = list(rows)
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
-        text(f"{name.ljust(width)}  {value}".rstrip())
+        first, *rest = value.splitlines() or [""]
+        text(f"{name.ljust(width)}  {first}".rstrip())
+        for line in rest:
+            text(" " * width + f"  {line}")
 
 
-def findings(found: Iterable[Finding], *, stream: Any = None) -> None:
+def findings(found: Iterable[Finding], *, narrated: bool = False) -> None:
     """Findings as people read them: what, where, why, what to do, who says so."""
-    out = stream or sys.stdout
+    out, write = (sys.stderr, narrate) if narrated else (sys.stdout, text)
     for finding in found:
         word = _SIGNS[finding.severity.value]
         place = f"{finding.file}:{finding.line}:{finding.column}: " if finding.file else ""
         head = paint(word, _COLOURS[finding.severity.value], stream=out)
-        out.write(f"{place}{head} [{finding.rule}] {finding.subject}: {finding.message}\n")
+        write(f"{place}{head} [{finding.rule}] {finding.subject}: {finding.message}")
         if finding.fix:
-            out.write(f"    fix: {finding.fix}\n")
+            write(f"    fix: {finding.fix}")
         if finding.source:
-            out.write(f"    source: {finding.source}\n")
+            write(f"    source: {finding.source}")
 
 
 def paint(line: str, code: str, *, stream: Any = None) -> str:

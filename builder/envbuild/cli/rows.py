@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +65,7 @@ def show(
 
     described = details(bench, row)
     if json:
+        del described["evidence_lines"]
         output.document("show", environment=described)
         return
     _print_row(row, described)
@@ -78,14 +78,14 @@ def check(envs: opt.Rows = None, project: opt.ProjectOption = None, json: opt.Js
     from envbuild.pipeline.prepare import errors
     from envbuild.pipeline.prove import as_dict
 
-    found = check_rows(bench, envs or list(bench.matrix.environments))
+    names = list(dict.fromkeys(envs or bench.matrix.environments))
+    found = check_rows(bench, names)
     if json:
         output.document("check", findings=[as_dict(finding) for finding in found])
     else:
         output.findings(found)
-        rows = len(envs or bench.matrix.environments)
         output.narrate(
-            f"{rows} row(s), {len(errors(found))} error(s), {len(found) - len(errors(found))} other finding(s)"
+            f"{len(names)} row(s), {len(errors(found))} error(s), {len(found) - len(errors(found))} other finding(s)"
         )
     if errors(found):
         raise typer.Exit(1)
@@ -98,7 +98,9 @@ def lock(
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
     dry_run: opt.DryRunOption = False,
-    timeout: Annotated[float, typer.Option(help="Limit of the resolution, in seconds.")] = 300,
+    timeout: Annotated[
+        float, typer.Option("--timeout", callback=opt.seconds, help="Limit of the resolution, in seconds.")
+    ] = 300,
 ) -> None:
     """Resolve a row's wheels for its Python and platform and write them down with hashes."""
     from envbuild.lock import inputs_digest, requirements
@@ -148,7 +150,7 @@ def render(
         for path in paths:
             output.text(str(path))
     else:
-        sys.stdout.write(target.rendering.files["Dockerfile"].decode())
+        output.result(target.rendering.files["Dockerfile"].decode())
 
 
 def _summary(env: Environment) -> dict[str, Any]:
@@ -186,7 +188,7 @@ def _print_row(row: Environment, described: dict[str, Any]) -> None:
         [(fact["name"], fact["value"], fact["mark"], fact["source"]) for fact in described["facts"]],
     )
     output.text()
-    output.pairs((name, str(value)) for name, value in described["state"].items() if value is not None)
+    output.pairs((name.replace("_", " "), str(value)) for name, value in described["state"].items() if value is not None)
     record = described["evidence"]
     if record is None:
         output.text()

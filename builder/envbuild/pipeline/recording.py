@@ -12,17 +12,27 @@ from envbuild.pipeline.prepare import Target
 from envbuild.pipeline.workbench import Workbench
 
 
+def require_writable(bench: Workbench) -> None:
+    """Refuse before the work is done, not after it.
+
+    Raises:
+        InputError: The project is the packaged one, or cannot be written.
+    """
+    if not bench.project.writable:
+        raise InputError(
+            f"--record writes into the project, and {bench.project.root} is read-only",
+            hint="Make a project of your own: envbuild init",
+        )
+
+
 def record(bench: Workbench, target: Target, path: Path) -> tuple[Path, ...]:
     """Write the row's Dockerfile, lock and evidence into the project; returns the paths.
 
     Raises:
-        InputError: The project is the packaged one, which is read-only.
+        InputError: The project is the packaged one, or cannot be written.
         EngineError: The folder cannot be written.
     """
-    if not bench.project.writable:
-        raise InputError(
-            "--record needs a project of your own: the packaged matrix is read-only", hint="Make one: envbuild init"
-        )
+    require_writable(bench)
     folder = bench.project.images / target.env.name
     seen = evidence.read(path)
     store.write_atomic(folder / "Dockerfile", target.rendering.files["Dockerfile"])
