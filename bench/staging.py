@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,13 +77,18 @@ def docker_build(bench: Workbench, request: BuildRequest) -> tuple[str, ...]:
     return build_argv(client, bench.engine.endpoint, request)
 
 
-def must(argv: tuple[str, ...], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> process.Completed:
+# As pip leaves an installed envbuild: byte-compiled. An editable one would be compiled anew at each start where the
+# user's own environment says that no bytecode is to be written.
+_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+
+
+def must(argv: tuple[str, ...], *, cwd: Path | None = None) -> process.Completed:
     """Run a command that has to succeed.
 
     Raises:
         SystemExit: It failed; its own words are in the message.
     """
-    done = process.run(argv, cwd=cwd, env=(env or {}) | ENV, timeout=BUILD_SECONDS)
+    done = process.run(argv, cwd=cwd, env=ENV | _BYTECODE, timeout=BUILD_SECONDS)
     if done.returncode != 0:
-        raise SystemExit(f"{os.path.basename(argv[0])} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+        raise SystemExit(f"{Path(argv[0]).name} ended with {done.returncode}:\n{done.stderr[-4000:]}")
     return done

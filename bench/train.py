@@ -4,8 +4,8 @@ Runs inside the images, under torchrun. Rank 0 says when the step is done, and h
 compiled for it.
 """
 
-import glob
 import os
+from pathlib import Path
 
 import deepspeed
 import torch
@@ -32,7 +32,7 @@ def main():
     engine.backward(loss)
     engine.step()
     if engine.global_rank == 0:
-        compiled = glob.glob(os.path.join(os.environ["TORCH_EXTENSIONS_DIR"], "**", "*.so"), recursive=True)
+        compiled = list(Path(os.environ["TORCH_EXTENSIONS_DIR"]).rglob("*.so"))
         print(f"first step done, compiled {len(compiled)}", flush=True)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()

@@ -196,6 +196,12 @@ def test_the_digest_covers_what_follows_the_end_marker() -> None:
         read(classic([padded], stored=[padded[:-512] + b"x" * 512]))
 
 
+def test_a_layer_may_be_empty() -> None:
+    empty = b"\0" * 1024  # as the engine writes it for a step that changed nothing
+    image = read(classic([BASE, empty, TOP]))
+    assert {path: entry.data for path, entry in image.entries.items() if entry.kind == "file"} == MERGED
+
+
 def test_only_wanted_files_are_kept_and_progress_reaches_the_end() -> None:
     told: list[int] = []
     data = classic([BASE])

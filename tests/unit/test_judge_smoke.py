@@ -295,3 +295,11 @@ def test_nothing_in_a_report_raises(path: tuple[Any, ...], value: Any) -> None:
         place = place[key]
     place[path[-1]] = value
     smoke.judge(ENV, report, dtype="fp32")
+
+
+def test_a_cuda_image_on_the_cpu_may_compile_there_and_only_there() -> None:
+    """Its prebuilt ops are for the GPU; inspection loads those. On its own accelerator, compiling is a fault."""
+    report = changed(put("jit.extension_files", 3))
+    assert "smoke.jit" not in rules(report, env=CUDA_ENV)
+    on_gpu = {**report, "arguments": {**report["arguments"], "accelerator": "cuda"}}
+    assert "smoke.jit" in rules(on_gpu, env=CUDA_ENV)

@@ -89,7 +89,12 @@ def smoke(
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
-    timeout: SmokeTimeoutOption = 600,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", "--smoke-timeout", callback=opt.seconds, help="Limit of the training step, in seconds."
+        ),
+    ] = 600,
 ) -> None:
     """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing."""
     from envbuild.pipeline.build import smoke as run_smoke
@@ -208,23 +213,30 @@ def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]
 def _plan(bench: Any, env: str, *, json: bool) -> None:
     from envbuild.pipeline.build import up_to_date
     from envbuild.pipeline.names import names
-    from envbuild.pipeline.prepare import prepare
+    from envbuild.pipeline.prepare import find_lock, prepare, require_clean
 
-    target = prepare(bench, env)
-    wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
-    done = up_to_date(bench, target, touch=False)
-    steps = (
-        ["nothing: up to date"]
-        if done
-        else [
-            f"base: {target.plan.base_reference}",
-            f"build: {target.candidate} ({len(target.plan.wheels)} wheels, ops: {', '.join(target.plan.ops)})",
-            f"inspect and smoke: level {target.env.requires} required",
-            f"tag: {wanted.proven} and {wanted.moving}",
-        ]
-    )
+    row = bench.matrix.get(env)
+    target_id = None
+    if find_lock(bench, row) is None:
+        # What is built depends on the lock, and locking is a change.
+        require_clean(bench, row)
+        steps = [f"lock: resolve the wheels, then build what they give (see: envbuild lock {env} --dry-run)"]
+    else:
+        target = prepare(bench, env)
+        target_id = target.rendering.target_id
+        wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
+        steps = (
+            ["nothing: up to date"]
+            if up_to_date(bench, target, touch=False)
+            else [
+                f"base: {target.plan.base_reference}",
+                f"build: {target.candidate} ({len(target.plan.wheels)} wheels, ops: {', '.join(target.plan.ops)})",
+                f"inspect and smoke: level {target.env.requires} required",
+                f"tag: {wanted.proven} and {wanted.moving}",
+            ]
+        )
     if json:
-        output.document("build", plan={"environment": env, "target_id": target.rendering.target_id, "steps": steps})
+        output.document("build", plan={"environment": env, "target_id": target_id, "steps": steps})
         return
     for step in steps:
         output.text(step)

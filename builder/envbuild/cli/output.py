@@ -25,7 +25,8 @@ def prepare() -> None:
     """Make both streams take every text: closed ones swallow it, poor encodings get escapes."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            # It lives as long as the process.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
         with contextlib.suppress(AttributeError, ValueError):
             getattr(sys, name).reconfigure(errors="backslashreplace")
 

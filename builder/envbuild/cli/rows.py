@@ -188,7 +188,9 @@ def _print_row(row: Environment, described: dict[str, Any]) -> None:
         [(fact["name"], fact["value"], fact["mark"], fact["source"]) for fact in described["facts"]],
     )
     output.text()
-    output.pairs((name.replace("_", " "), str(value)) for name, value in described["state"].items() if value is not None)
+    output.pairs(
+        (name.replace("_", " "), str(value)) for name, value in described["state"].items() if value is not None
+    )
     record = described["evidence"]
     if record is None:
         output.text()

@@ -1,0 +1,1 @@
+"""Inspect and smoke: raw reports in, findings out. Nothing here runs anything in an image."""

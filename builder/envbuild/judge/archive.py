@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from envbuild.errors import EngineError
 from envbuild.judge import tree
-from envbuild.judge.layers import BLOCK, Budget, Entry, Layer, Prefixed, looks_like_tar, normal, read_layer
+from envbuild.judge.layers import BLOCK, Budget, Entry, Layer, Prefixed, looks_like_tar, members, normal, read_layer
 from envbuild.model import ImageIdentity
 
 __all__ = ["Entry", "ImageArchive", "read"]
@@ -104,8 +104,7 @@ def read(
     parts = _Parts(Budget(wanted=wanted))
     try:
         with tarfile.open(fileobj=source, mode="r|", bufsize=BLOCK) as tar:  # type: ignore[call-overload]
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # tarfile remembers every member, and nobody asks for them again
+            for member in members(tar):
                 parts.take(tar, member)
         while source.read(BLOCK):  # to the end, so that the sender ends well too
             pass

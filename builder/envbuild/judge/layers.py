@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -116,6 +116,15 @@ class _Hashing:
         return f"sha256:{self._hash.hexdigest()}"
 
 
+def members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Every member of a tar that is read as a stream, in memory that does not grow with their number."""
+    # Iterated, not asked with next(): in Python 3.10 that seeks backwards in an empty archive.
+    for member in tar:
+        # tarfile remembers each, and nobody asks for them again.
+        tar.members.clear()  # type: ignore[attr-defined]
+        yield member
+
+
 def looks_like_tar(head: bytes) -> bool:
     """Whether the first 512 bytes are a tar header, or the end marker of an empty tar."""
     if len(head) < 512:
@@ -141,8 +150,7 @@ def read_layer(stream: Readable, budget: Budget, *, compressed: bool) -> Layer:
     removed: list[str] = []
     opaque: list[str] = []
     with tarfile.open(fileobj=hashing, mode="r|", bufsize=BLOCK) as tar:  # type: ignore[call-overload]
-        while (member := tar.next()) is not None:
-            tar.members.clear()  # tarfile remembers every member, and nobody asks for them again
+        for member in members(tar):
             path = normal(member.name)
             parent, _, name = path.rpartition("/")
             if name == _OPAQUE:

@@ -11,9 +11,10 @@ from envbuild.engines import ImageInfo, Run
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.events import Note
 from envbuild.judge.suite import suite_hash
+from envbuild.matrix.merge import near
 from envbuild.model import Environment, Level
 from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET, base_label, build_image
-from envbuild.pipeline.names import Names, derived_names, give, names
+from envbuild.pipeline.names import Names, derived_names, give, is_reference, names
 from envbuild.pipeline.prepare import Target, prepare
 from envbuild.pipeline.prove import SMOKE_SECONDS, Proof, note_unsigned, prove
 from envbuild.pipeline.runs import exclusive, running
@@ -67,7 +68,7 @@ def up_to_date(bench: Workbench, target: Target, *, touch: bool = True) -> Resul
     """
     wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
     info = bench.engine.image(wanted.proven)
-    if info is None:
+    if info is None or dict(info.labels).get(LABEL_TARGET) != target.rendering.target_id:
         return None
     found = evidence.best(info.id, suite_hash())
     if found is None or found[0].rank < target.env.required_level.rank:
@@ -166,6 +167,7 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
 
     Raises:
         GateError: No evidence, or too little (exit 5).
+        InputError: An image of one's own is given by its id, which is no name that a tag could be put to.
     """
     ref, info, env = locate(bench, reference, row)
     found = evidence.best(info.id, suite_hash())
@@ -182,6 +184,10 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
             hint=f"Prove it as that row: envbuild smoke {reference} --row {env.name}",
         )
     own = _own_target(bench, env, info)
+    if own is None and info.id.removeprefix("sha256:").startswith(ref.removeprefix("sha256:")):
+        raise InputError(
+            f"{ref} is an id; an image is promoted by its name", hint=f"Give it one: docker tag {ref} NAME"
+        )
     wanted = (
         names(env, own[:8], bench.site.registry.name) if own else derived_names(ref, env, record.image.config_digest)
     )
@@ -197,12 +203,12 @@ def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, Imag
 
     Raises:
         GateError: There is no such image.
-        InputError: The row is not known.
+        InputError: The row is not known, or no image could have that name.
     """
     if reference in bench.matrix.environments:
         target = prepare(bench, reference, checked=False)
         wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
-        for ref in (wanted.proven, target.candidate):
+        for ref in (*wanted.own, target.candidate):
             info = bench.engine.image(ref)
             if info is not None:
                 return ref, info, bench.matrix.get(row) if row else target.env
@@ -210,12 +216,17 @@ def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, Imag
             f"{reference} has no image of its current inputs (neither {wanted.proven} nor a candidate)",
             hint=f"Build it: envbuild build {reference}",
         )
+    known = ", ".join(bench.matrix.environments)
+    guess = near(reference, bench.matrix.environments).removeprefix("; ").capitalize()
+    if not is_reference(reference):
+        raise InputError(
+            f"{reference!r} is neither a row nor the name of an image", hint=f"{guess} Rows: {known}".strip()
+        )
     info = bench.engine.image(reference)
     if info is None:
-        known = ", ".join(bench.matrix.environments)
         raise GateError(
             f"there is no image {reference}, and no row of that name",
-            hint=f"Rows: {known}. Images: docker images 'envbuild/*'",
+            hint=f"{guess} Rows: {known}. Images: docker images 'envbuild/*'".strip(),
         )
     claimed = row or dict(info.labels).get(LABEL_ENV)
     if claimed is None:
@@ -252,9 +263,9 @@ def _own_target(bench: Workbench, env: Environment, info: ImageInfo) -> str | No
     if target is None:
         return None
     # A derived image inherits the labels of its parent. Its parent's name is taken, by other bytes, or the
-    # candidate's name is: only the bearer of one of those two names is the target itself.
+    # candidate's name is: only the bearer of one of those names is the target itself.
     wanted = names(env, target[:8], bench.site.registry.name)
-    for name in (wanted.proven, f"envbuild/{env.name}:candidate-{target[:8]}"):
+    for name in (*wanted.own, f"envbuild/{env.name}:candidate-{target[:8]}"):
         holder = bench.engine.image(name)
         if holder is not None and holder.id == info.id:
             return target
@@ -263,10 +274,10 @@ def _own_target(bench: Workbench, env: Environment, info: ImageInfo) -> str | No
 
 def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options: BuildOptions) -> tuple[str, str]:
     if not options.no_cache:
-        for ref in (wanted.proven, target.candidate):
+        for ref in (*wanted.own, target.candidate):
             info = bench.engine.image(ref)
             if info is not None and dict(info.labels).get(LABEL_TARGET) == target.rendering.target_id:
-                bench.sink(Note(message=f"{ref} is already built; it is not yet proven by the current suite"))
+                bench.sink(Note(message=f"{ref} is already built; the current suite has yet to prove it"))
                 return ref, "proven"
     build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout)
     return target.candidate, "built"

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from envbuild import evidence
 from envbuild.engines import DockerEngine, ImageInfo
 from envbuild.errors import GateError
 from envbuild.model import Environment, Level
+
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+# A first part with a dot or a port is a registry, and may have capitals; any other is part of the name.
+_REGISTRY = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(?::[0-9]+)?"
+_REFERENCE = re.compile(
+    rf"(?:{_REGISTRY}/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
+    r"|sha256:[0-9a-f]{4,64}",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +41,21 @@ class Names:
         """The tag of an image that has less than its row requires; it says so."""
         return f"{self.repository}:{self.id_tag}-{level.value}"
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Every name that is given once, to one image; the one that says most comes first."""
+        return (self.proven, self.below(Level.CPU), self.below(Level.BUILT))
+
 
 def names(env: Environment, id8: str, registry: str | None) -> Names:
     """The names of a row's image, such as ``envbuild/cpu:2.13.0-cpu-1a2b3c4d``."""
     prefix = f"{registry.rstrip('/')}/" if registry else ""
     return Names(repository=f"{prefix}envbuild/{env.name}", id_tag=f"{env.torch.version}-{env.torch.build}-{id8}")
+
+
+def is_reference(text: str) -> bool:
+    """Whether an engine could have an image of that name or id (the grammar of Docker's image references)."""
+    return len(text) <= 255 and _REFERENCE.fullmatch(text) is not None
 
 
 def derived_names(reference: str, env: Environment, config_digest: str) -> Names:

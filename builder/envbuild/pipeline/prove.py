@@ -202,13 +202,14 @@ def _inspect(
         with engine.save(engine_id) as stream:
             image = archive.read(stream, content.WANTED)
         outside = content.outside(image, env)
-        argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/content.py", "--ops", ",".join(env.deepspeed.ops))
+        argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/content.py", "--ops", ",".join(env.deepspeed.ops),
+                "--accelerator", env.accelerator)  # fmt: skip
         result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=_INSPECT_SECONDS)
         outcome = _outcome(env, result)
         inside = document(outcome, content.SCHEMA)
         seen.content = {"outside": dataclasses.asdict(outside), "inside": inside}
         if inside is None:
-            seen.findings += smoke.explain_failure(outcome)
+            seen.findings += smoke.explain_failure(outcome, probe="content")
         else:
             sms = capabilities(env, bench.facts)
             seen.findings += content.inspect(env, outside, inside, sms=sms)

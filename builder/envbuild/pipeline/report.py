@@ -8,10 +8,11 @@ from typing import Any
 from envbuild import evidence
 from envbuild.errors import EnvbuildError
 from envbuild.judge.suite import suite_hash
+from envbuild.lock import stale
 from envbuild.matrix import check
 from envbuild.model import Environment, Level
 from envbuild.pipeline.names import names
-from envbuild.pipeline.prepare import errors, prepare
+from envbuild.pipeline.prepare import errors, find_lock, prepare
 from envbuild.pipeline.prove import as_dict
 from envbuild.pipeline.sizes import format_size
 from envbuild.pipeline.workbench import Workbench
@@ -45,7 +46,7 @@ def standing(bench: Workbench, env: Environment) -> Standing:
         engine = bench.engine
     except EnvbuildError as error:
         return Standing(level=declared, target_id=target_id, note=error.message)
-    for ref in (wanted.proven, wanted.below(Level.CPU), wanted.below(Level.BUILT), target.candidate):
+    for ref in (*wanted.own, target.candidate):
         info = engine.image(ref)
         if info is None:
             continue
@@ -68,7 +69,8 @@ def details(bench: Workbench, env: Environment) -> dict[str, Any]:
             "requires": env.requires,
             "level": state.level,
             "image": state.image,
-            "target id": state.target_id,
+            "target_id": state.target_id,
+            "lock": _lock(bench, env),
             "note": state.note,
         },
         "evidence": record.model_dump(mode="json", by_alias=True) if record else None,
@@ -100,6 +102,18 @@ def _figures(report: dict[str, Any]) -> list[str]:
     return summary(report)
 
 
+def _lock(bench: Workbench, env: Environment) -> str:
+    try:
+        found = find_lock(bench, env)
+    except EnvbuildError as error:
+        return error.message
+    if found is None:
+        return f"none yet (envbuild lock {env.name})"
+    path, lock = found
+    finding = stale(lock, env, lock.platform)
+    return f"{path}: {finding.message if finding else f'{len(lock.packages)} packages, by {lock.resolver}'}"
+
+
 def _facts(env: Environment) -> list[dict[str, str]]:
     """One line for each fact: dotted name, value, mark, source with its date."""
     values = {
@@ -114,14 +128,24 @@ def _facts(env: Environment) -> list[dict[str, str]]:
     }
     rows = []
     for name, source in env.sources.items():
-        value = values.pop(name, None)
+        value = values[name] if name in values else _value(env, name)
         note = f"; {source.note}" if source.note else ""
         rows.append(
             {
                 "name": name,
-                "value": value or "",
+                "value": value or "-",
                 "mark": source.mark.value,
                 "source": f"{source.source} ({source.date}){note}",
             }
         )
     return rows
+
+
+def _value(env: Environment, path: str) -> str | None:
+    """A fact that has no words of its own: what the row holds at a dotted path."""
+    node: Any = env.model_dump(mode="json")
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    if isinstance(node, list):
+        return ", ".join(item["requirement"] if isinstance(item, dict) else str(item) for item in node)
+    return None if node is None else str(node)

@@ -144,7 +144,7 @@ def _environment(options, ranks, number, port, scratch):
     )
     # Without a network there is no other interface, and gloo cannot find this one by the host's name.
     environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # As torchrun does, but one thread more than nothing is left for nobody: ranks share the CPUs.
+    # Ranks share the CPUs; a number that the image sets itself is what its users get, so it stays.
     environment.setdefault("OMP_NUM_THREADS", str(max(1, surroundings.usable_cpus() // ranks)))
     return environment
 
