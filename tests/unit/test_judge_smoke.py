@@ -34,6 +34,8 @@ ENV = Environment.model_validate(
     }
 )
 
+CUDA = ENV.model_copy(update={"accelerator": "cuda"})
+
 
 def rules(report: Report, dtype: smoke.Dtype = "fp32", env: Environment = ENV) -> list[str]:
     findings = smoke.judge(env, report, dtype=dtype)
@@ -300,6 +302,6 @@ def test_nothing_in_a_report_raises(path: tuple[Any, ...], value: Any) -> None:
 def test_a_cuda_image_on_the_cpu_may_compile_there_and_only_there() -> None:
     """Its prebuilt ops are for the GPU; inspection loads those. On its own accelerator, compiling is a fault."""
     report = changed(put("jit.extension_files", 3))
-    assert "smoke.jit" not in rules(report, env=CUDA_ENV)
+    assert "smoke.jit" not in rules(report, env=CUDA)
     on_gpu = {**report, "arguments": {**report["arguments"], "accelerator": "cuda"}}
-    assert "smoke.jit" in rules(on_gpu, env=CUDA_ENV)
+    assert "smoke.jit" in rules(on_gpu, env=CUDA)

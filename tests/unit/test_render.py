@@ -205,10 +205,17 @@ def rows(draw: st.DrawFn) -> tuple[dict[str, Any], Lock]:
     return document, locked({name: draw(version) for name in GROUPS}, draw(of(model.Digest, 80)))
 
 
+def words(line: str) -> int:
+    """How many words and operators a shell sees."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return len(list(lexer))
+
+
 def shape(rendering: Rendering) -> list[tuple[str, int]]:
-    """Each instruction with the number of words that a shell sees in it, then each file with its number of lines."""
+    """Each instruction with its number of words, then each file with its number of lines."""
     text = rendering.files["Dockerfile"].decode()
-    found = [(line.split(" ", 1)[0], len(shlex.split(line))) for line in instructions(text)]
+    found = [(line.split(" ", 1)[0], words(line)) for line in instructions(text)]
     return found + [(name, len(content.decode().splitlines())) for name, content in rendering.files.items()]
 
 
