@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from envbuild.engines import BuildRequest, DockerEngine
+from envbuild.engines import BuildRequest, ContainerSpec, DockerEngine
 from envbuild.events import Event
 from envbuild.lock import inputs_digest
 from envbuild.matrix import load
@@ -193,8 +193,6 @@ def test_the_ops_are_compiled_for_the_baseline_and_not_for_this_machine(
     The communication op holds both: it asks the CPU before it takes its AVX-512 kernels (DeepSpeed 0.19.8,
     csrc/cpu/comm/shm_interface.cpp, vector_kernel_level).
     """
-    from envbuild.engines import ContainerSpec
-
     script = (
         "import subprocess, glob, json\n"
         "out = {}\n"
@@ -213,7 +211,20 @@ def test_the_ops_are_compiled_for_the_baseline_and_not_for_this_machine(
     assert avx2 > 100, "CPUAdam is not vectorised"
 
 
-def test_any_uid_works_and_a_later_install_cannot_swap_torch(
+def test_a_uid_that_nobody_knows_has_a_home_a_name_and_a_working_deepspeed(
+    proven: dict[str, object], engine: DockerEngine
+) -> None:
+    script = (
+        "import getpass, pathlib, deepspeed; (pathlib.Path.home() / 'x').write_text('x'); "
+        "from deepspeed.ops.adam import DeepSpeedCPUAdam; print(getpass.getuser(), pathlib.Path.home())"
+    )
+    spec = ContainerSpec(image=str(proven["id"]), argv=("python", "-c", script), user="12345:54321", network="none")
+    result = engine.run(spec, timeout=60)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "envbuild /home/envbuild"
+
+
+def test_run_mounts_the_folder_and_a_later_install_cannot_swap_torch(
     proven: dict[str, object], cli: Cli, tmp_path: Path
 ) -> None:
     ran = cli("run", str(proven["tags"][0]), "--", "python", "-c",  # type: ignore[index]

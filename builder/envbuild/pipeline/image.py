@@ -95,7 +95,8 @@ def _context(bench: Workbench, run: Run, target: Target, pip: PipSettings) -> It
         render.write(target.rendering, context)
         staged = stage_local(target.lock, pip, context / "wheels", bench.cache)
         if staged:
-            bench.sink(Note(message=f"from local wheel folders: {', '.join(staged)}"))
+            total = len(target.lock.packages)
+            bench.sink(Note(message=f"{len(staged)} of {total} locked files come from local wheel folders"))
         yield context
     except OSError as error:
         raise EngineError(f"cannot prepare the build context: {error}") from error
