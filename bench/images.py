@@ -25,7 +25,7 @@ _HERE = Path(__file__).resolve().parent
 _PROGRAM = "/run/bench/train.py"
 _DONE = re.compile(r"first step done, compiled (\d+)")
 _TORCH_STEP = "source=requirements/torch.txt"
-STEP_SECONDS = 900.0
+_STEP_SECONDS = 600.0
 
 
 def first_step(bench: Workbench, staged: Staged, proven: str, folder: Path, rounds: int) -> Ratio:
@@ -55,7 +55,7 @@ def first_step(bench: Workbench, staged: Staged, proven: str, folder: Path, roun
 
 def _until_step(bench: Workbench, staged: Staged, image: str) -> tuple[float, int]:
     """Seconds from starting `docker run` to the program's word, and the number of ops compiled for it."""
-    argv = ("torchrun", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", _PROGRAM)
+    argv = ("torchrun", "--nproc-per-node", "2", "--local-addr", "127.0.0.1", _PROGRAM)
     with running(bench) as run:
         spec = dataclasses.replace(
             smoke_spec(staged.target.env, image, argv, run),
@@ -73,7 +73,7 @@ def _until_step(bench: Workbench, staged: Staged, image: str) -> tuple[float, in
                 seen.append((time.monotonic(), int(found[1])))
 
         began = time.monotonic()
-        code = process.stream(line, on_line=on_line, timeout=STEP_SECONDS)
+        code = process.stream(line, on_line=on_line, timeout=_STEP_SECONDS)
     if code != 0 or not seen:
         raise SystemExit(f"the training step in {image} failed (exit {code}):\n" + "\n".join(said[-30:]))
     return seen[0][0] - began, seen[0][1]

@@ -142,6 +142,8 @@ def test_write(tmp_path: Path) -> None:
         ('{% include "gone.j2" %}', r"gone\.j2: this template is missing"),
         ("{{ 1 / 0 }}", r"apt\.Dockerfile\.j2: "),
         (b"\xff\xfe", r"apt\.Dockerfile\.j2: "),
+        # `envbuild list` renders: a project that was merely cloned must not run code of its own.
+        ("{{ cycler.__init__.__globals__.os.getpid() }}", r"apt\.Dockerfile\.j2: .*unsafe"),
     ],
 )
 def test_a_broken_template_is_an_input_error_with_its_place(

@@ -60,10 +60,11 @@ def is_reference(text: str) -> bool:
 
 def derived_names(reference: str, env: Environment, config_digest: str) -> Names:
     """The names of an image that was derived from a row's: its own repository, named by its own content."""
-    last = reference.rsplit("/", 1)[-1]
-    repository = reference.rsplit(":", 1)[0] if ":" in last else reference
+    name = reference.partition("@")[0]
+    head, colon, tail = name.rpartition(":")
+    repository = head if colon and "/" not in tail else name
     id8 = config_digest.removeprefix("sha256:")[:8]
-    return Names(repository=repository.partition("@")[0], id_tag=f"{env.torch.version}-{env.torch.build}-{id8}")
+    return Names(repository=repository, id_tag=f"{env.torch.version}-{env.torch.build}-{id8}")
 
 
 def refuse_other_bytes(engine: DockerEngine, tag: str, info: ImageInfo) -> None:

@@ -1,0 +1,451 @@
+"""Which image gets which name. The engine is a stand-in: it keeps images and names, and never runs anything."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuild import evidence
+from envbuild.engines import ImageInfo
+from envbuild.errors import EngineError, EnvbuildError, GateError, InputError
+from envbuild.events import Event, Note
+from envbuild.judge.suite import suite_hash
+from envbuild.model import Finding, Level, Severity
+from envbuild.pipeline import build as pipeline
+from envbuild.pipeline import report
+from envbuild.pipeline.build import BuildOptions, build, locate, promote, up_to_date
+from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET
+from envbuild.pipeline.names import names
+from envbuild.pipeline.prepare import FindingsError, Target, prepare
+from envbuild.pipeline.prove import Proof
+from envbuild.pipeline.workbench import Workbench
+
+REPOSITORY = Path(__file__).parents[2]
+CONFIG = "c" * 64
+
+
+class FakeEngine:
+    """Images by id, ids by name, and everything that was asked to change."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, ImageInfo] = {}
+        self.names: dict[str, str] = {}
+        self.changes: list[tuple[str, str]] = []
+
+    def add(self, id: str, *tags: str, **labels: str) -> ImageInfo:
+        info = ImageInfo(
+            id=f"sha256:{id}", diff_ids=(), labels=tuple((LABELS[key], value) for key, value in labels.items()), env=(),
+            architecture="amd64", os="linux", size=1, created="", repo_tags=tags, repo_digests=(),
+        )  # fmt: skip
+        self.ids[info.id] = info
+        self.names.update(dict.fromkeys(tags, info.id))
+        return info
+
+    def image(self, ref: str) -> ImageInfo | None:
+        return self.ids.get(self.names.get(ref, ref))
+
+    def tag(self, ref: str, new: str) -> None:
+        assert ref in self.ids
+        self.names[new] = ref
+        self.changes.append(("tag", new))
+
+    def containers(self, label: str) -> tuple[()]:
+        return ()
+
+    def untag(self, ref: str) -> None:
+        del self.names[ref]
+        self.changes.append(("untag", ref))
+
+
+LABELS = {"env": LABEL_ENV, "target": LABEL_TARGET}
+
+
+class Bench(Workbench):
+    """A workbench on the shipped rows, in a project of the test's own."""
+
+    fake: FakeEngine
+
+    def target(self, row: str) -> Target:
+        return prepare(self, row)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    root = tmp_path / "project"
+    for row in ("cpu", "h200-cu130"):
+        (root / "images" / row).mkdir(parents=True)
+        shutil.copy(REPOSITORY / "images" / row / "lock.json", root / "images" / row)
+    shutil.copy(REPOSITORY / "matrix.yaml", root)
+    made = Bench(project_folder=root, environ={"HOME": str(tmp_path)})
+    made.fake = FakeEngine()
+    made.__dict__["engine"] = made.fake
+    return made
+
+
+def prove_as(row: str, id: str, level: Level, *, suite: str = "", config: str = CONFIG, target: str = "") -> Path:
+    """Evidence as a run leaves it."""
+    now = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
+    record = evidence.Evidence(
+        schema="envbuild.evidence/1", environment=row, target_id=target or None, level=level,
+        suite=suite or suite_hash(), envbuild="0", platform="linux/amd64", size_bytes=1, base={}, claims={}, content={},
+        smoke={}, findings=(), started=now, finished=now, seconds={},
+        image=evidence.Identity(config_digest=f"sha256:{config}", diff_ids=()),
+        host=evidence.Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e"),
+    )  # fmt: skip
+    return evidence.save(record, f"sha256:{id}")
+
+
+def built(bench: Bench, row: str, id: str, level: Level | None, *, named: str = "candidate") -> Target:
+    """An image of the row as it is now, with evidence of a level."""
+    target = bench.target(row)
+    wanted = names(target.env, target.rendering.id8, None)
+    tag = {"candidate": target.candidate, "proven": wanted.proven}.get(named) or wanted.below(Level(named))
+    bench.fake.add(id, tag, env=row, target=target.rendering.target_id)
+    if level is not None:
+        prove_as(row, id, level)
+    return target
+
+
+# --- up to date -------------------------------------------------------------------------------------------------------
+
+
+def test_up_to_date_is_a_proven_name_with_evidence_of_this_suite(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", Level.CPU, named="proven")
+    result = up_to_date(bench, target)
+    assert result is not None
+    assert (result.status, result.level, result.target_id) == ("up to date", Level.CPU, target.rendering.target_id)
+    assert result.tags == (f"envbuild/cpu:2.13.0-cpu-{target.rendering.id8}", "envbuild/cpu:validated")
+    assert bench.fake.names["envbuild/cpu:validated"] == "sha256:1", "the moving name was put back"
+    bench.fake.changes.clear()
+    assert build(bench, "cpu", BuildOptions()).status == "up to date"
+    assert bench.fake.changes == [], "nothing to put right, nothing touched"
+
+
+def test_looking_moves_no_name(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", Level.CPU, named="proven")
+    assert up_to_date(bench, target, touch=False) is not None
+    assert bench.fake.changes == []
+
+
+@pytest.mark.parametrize("case", ["no image", "only a candidate", "no evidence", "old suite", "weaker", "other target"])
+def test_not_up_to_date(bench: Bench, case: str) -> None:
+    target = bench.target("cpu")
+    if case == "only a candidate":
+        built(bench, "cpu", "1", Level.CPU)
+    elif case == "old suite":
+        built(bench, "cpu", "1", None, named="proven")
+        prove_as("cpu", "1", Level.CPU, suite="0" * 64)
+    elif case == "other target":
+        # Somebody gave the name to another image, a proven one too.
+        bench.fake.add("1", names(target.env, target.rendering.id8, None).proven, env="cpu", target="f" * 64)
+        prove_as("cpu", "1", Level.CPU)
+    elif case != "no image":
+        built(bench, "cpu", "1", Level.BUILT if case == "weaker" else None, named="proven")
+    assert up_to_date(bench, target) is None
+    assert bench.fake.changes == []
+
+
+# --- promote: levels and names ----------------------------------------------------------------------------------------
+
+
+def test_enough_evidence_gives_both_names_and_the_moving_one_last(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", Level.CPU)
+    bench.fake.add("0", "envbuild/cpu:validated")
+    result = promote(bench, "cpu", row=None)
+    proven = f"envbuild/cpu:2.13.0-cpu-{target.rendering.id8}"
+    assert result.tags == (proven, "envbuild/cpu:validated")
+    assert bench.fake.changes == [("tag", proven), ("tag", "envbuild/cpu:validated")]
+    assert bench.fake.names["envbuild/cpu:validated"] == "sha256:1"
+
+
+@pytest.mark.parametrize(
+    ("has", "allowed", "suffix"),
+    [
+        (Level.BUILT, None, None),
+        (Level.CPU, None, None),
+        (Level.BUILT, Level.CPU, None),
+        (Level.BUILT, Level.BUILT, "-built"),
+        (Level.CPU, Level.CPU, "-cpu"),
+        (Level.CPU, Level.BUILT, "-cpu"),
+        (Level.GPU, None, ""),
+        (Level.GPU, Level.BUILT, ""),
+    ],
+)
+def test_a_cuda_row_is_named_by_its_level(bench: Bench, has: Level, allowed: Level | None, suffix: str | None) -> None:
+    target = built(bench, "h200-cu130", "1", has)
+    if suffix is None:
+        with pytest.raises(GateError) as caught:
+            promote(bench, "h200-cu130", row=None, allow_level=allowed)
+        assert caught.value.exit_code == 5
+        assert f"level {has.value}" in caught.value.message and "requires gpu" in caught.value.message
+        assert f"--allow-level {has.value}" in caught.value.hint and "smoke" in caught.value.hint
+        assert bench.fake.changes == []
+        return
+    result = promote(bench, "h200-cu130", row=None, allow_level=allowed)
+    tag = f"envbuild/h200-cu130:2.11.0-cu130-{target.rendering.id8}{suffix}"
+    moving = ("envbuild/h200-cu130:validated",) if has is Level.GPU else ()
+    assert result.tags == (tag, *moving)
+    assert result.level is has
+
+
+def test_an_image_that_was_tagged_below_its_level_is_found_and_promoted_later(bench: Bench) -> None:
+    target = built(bench, "h200-cu130", "1", Level.CPU, named="cpu")
+    assert locate(bench, "h200-cu130", None)[0].endswith("-cpu")
+    prove_as("h200-cu130", "1", Level.GPU)
+    for reference in ("h200-cu130", f"envbuild/h200-cu130:2.11.0-cu130-{target.rendering.id8}-cpu"):
+        result = promote(bench, reference, row=None)
+        assert result.target_id == target.rendering.target_id
+        assert result.tags[0] == f"envbuild/h200-cu130:2.11.0-cu130-{target.rendering.id8}"
+
+
+@pytest.mark.parametrize("named", ["candidate", "proven"])
+def test_without_evidence_no_name(bench: Bench, named: str) -> None:
+    built(bench, "cpu", "1", None, named=named)
+    with pytest.raises(GateError, match="no evidence from the current suite") as caught:
+        promote(bench, "cpu", row=None, allow_level=Level.BUILT)
+    assert "envbuild smoke cpu" in caught.value.hint
+    assert bench.fake.changes == []
+
+
+def test_an_id_tag_is_never_given_to_other_bytes(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", Level.CPU)
+    proven = names(target.env, target.rendering.id8, None).proven
+    other = bench.fake.add("2", "my/other:1", env="cpu", target=target.rendering.target_id)
+    bench.fake.names[proven] = other.id
+    prove_as("cpu", "2", Level.CPU, config="d" * 64)
+    # The row's name finds the image that has the proven name; the candidate is asked for by its own.
+    with pytest.raises(GateError, match="already names another image") as caught:
+        promote(bench, target.candidate, row=None)
+    assert f"docker rmi {proven}" in caught.value.hint
+    assert bench.fake.names[proven] == other.id
+    assert bench.fake.changes == [], "the moving name stays where it was, too"
+
+
+def test_one_image_under_two_engine_ids_is_one_image(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", Level.CPU)
+    again = bench.fake.add("2", names(target.env, target.rendering.id8, None).proven)
+    prove_as("cpu", again.id.removeprefix("sha256:"), Level.CPU)
+    assert promote(bench, target.candidate, row=None).tags[1] == "envbuild/cpu:validated"
+
+
+def test_evidence_as_one_row_is_none_as_another(bench: Bench) -> None:
+    built(bench, "cpu", "1", Level.CPU)
+    with pytest.raises(GateError, match="proven as cpu, not as a100-cu118"):
+        promote(bench, "cpu", row="a100-cu118", allow_level=Level.BUILT)
+    assert bench.fake.changes == []
+
+
+def test_a_corrupt_record_names_nothing(bench: Bench) -> None:
+    built(bench, "cpu", "1", None)
+    prove_as("cpu", "1", Level.CPU).write_text("{")
+    with pytest.raises(EngineError, match="not a record of evidence"):
+        promote(bench, "cpu", row=None)
+    assert bench.fake.changes == []
+
+
+def test_a_derived_image_gets_names_of_its_own(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", Level.CPU, named="proven")
+    # FROM keeps the labels of the parent: they say which row it is, not that it is the row's own image.
+    bench.fake.add("2", "team/train:7", env="cpu", target=target.rendering.target_id)
+    prove_as("cpu", "2", Level.CPU, config="d" * 64)
+    result = promote(bench, "team/train:7", row=None)
+    assert result.tags == ("team/train:2.13.0-cpu-dddddddd", "team/train:validated")
+    assert result.target_id is None
+
+
+@pytest.mark.parametrize("reference", ["sha256:2abc", "2abc"])
+def test_a_derived_image_is_not_promoted_by_its_id(bench: Bench, reference: str) -> None:
+    bench.fake.add("2abc", env="cpu")
+    bench.fake.names["2abc"] = "sha256:2abc"
+    prove_as("cpu", "2abc", Level.CPU)
+    with pytest.raises(InputError, match="is an id"):
+        promote(bench, reference, row=None)
+    assert bench.fake.changes == []
+
+
+# --- locate -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reference", "row", "kind", "said"),
+    [
+        ("cpu", None, GateError, "Build it: envbuild build cpu"),
+        ("a100-cu118", None, FindingsError, "envbuild lock a100-cu118"),
+        ("cup", None, GateError, "Did you mean 'cpu'?"),
+        ("not a name", None, InputError, "Rows: cpu, a100-cu118, h200-cu130"),
+        ("other:1", None, InputError, "--row ENV"),
+        ("other:1", "cup", InputError, "Did you mean 'cpu'?"),
+        ("labelled:1", None, InputError, "Environments: cpu"),
+    ],
+)
+def test_what_is_not_there(bench: Bench, reference: str, row: str | None, kind: type[EnvbuildError], said: str) -> None:
+    bench.fake.add("1", "other:1")
+    bench.fake.add("2", "labelled:1", env="gone")
+    with pytest.raises(kind) as caught:
+        locate(bench, reference, row)
+    assert said in caught.value.hint
+
+
+def test_a_proven_image_is_preferred_to_a_candidate(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", None)
+    built(bench, "cpu", "2", Level.CPU, named="proven")
+    assert locate(bench, "cpu", None)[1].id == "sha256:2"
+    assert locate(bench, target.candidate, None)[1].id == "sha256:1"
+
+
+# --- build ------------------------------------------------------------------------------------------------------------
+
+Proving = Callable[[Level | BaseException], list[str]]
+
+
+@pytest.fixture
+def proving(monkeypatch: pytest.MonkeyPatch) -> Proving:
+    """Stand-ins for building and proving: what a proof would say, and what was asked for."""
+
+    def make(outcome: Level | BaseException) -> list[str]:
+        asked: list[str] = []
+
+        def prove(bench: Bench, run: Any, env: Any, ref: str, **rest: Any) -> Proof:
+            asked.append(f"prove {ref}")
+            if isinstance(outcome, BaseException):
+                raise outcome
+            info = bench.engine.image(ref)
+            assert info is not None
+            path = prove_as(env.name, info.id.removeprefix("sha256:"), outcome)
+            return Proof(level=outcome, path=path, record=evidence.read(path))
+
+        def build_image(bench: Bench, run: Any, target: Target, **rest: Any) -> None:
+            asked.append("build")
+            bench.fake.add("new", target.candidate, env=target.env.name, target=target.rendering.target_id)
+
+        monkeypatch.setattr(pipeline, "prove", prove)
+        monkeypatch.setattr(pipeline, "build_image", build_image)
+        return asked
+
+    return make
+
+
+def test_build_tags_last_and_takes_the_candidates_name_away(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    target = bench.target("cpu")
+    said: list[Event] = []
+    bench.sink = said.append
+    result = build(bench, "cpu", BuildOptions())
+    proven = names(target.env, target.rendering.id8, None).proven
+    assert asked == ["build", f"prove {target.candidate}"]
+    assert bench.fake.changes == [
+        ("tag", proven), ("tag", "envbuild/cpu:validated"), ("untag", target.candidate),
+    ]  # fmt: skip
+    assert (result.status, result.image) == ("built", "sha256:new")
+    assert any(isinstance(event, Note) and "not signed" in event.message for event in said)
+
+
+def test_a_candidate_that_is_there_is_proven_and_not_built_again(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    target = built(bench, "cpu", "1", None)
+    assert build(bench, "cpu", BuildOptions()).status == "proven"
+    assert asked == [f"prove {target.candidate}"]
+
+
+def test_a_candidate_of_other_inputs_is_built_again(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    bench.fake.add("1", bench.target("cpu").candidate, env="cpu", target="f" * 64)
+    assert build(bench, "cpu", BuildOptions()).status == "built"
+    assert asked[0] == "build"
+
+
+def test_an_image_that_does_not_pass_gets_no_name(bench: Bench, proving: Proving) -> None:
+    finding = Finding(rule="smoke.grad", severity=Severity.ERROR, subject="rank 0", message="doubled")
+    proving(FindingsError("does not pass", (finding,), exit_code=5))
+    with pytest.raises(FindingsError) as caught:
+        build(bench, "cpu", BuildOptions(allow_level=Level.BUILT))
+    assert (caught.value.exit_code, caught.value.code) == (5, "gate")
+    assert bench.fake.changes == []
+    assert list(bench.fake.names) == [bench.target("cpu").candidate]
+
+
+def test_an_interruption_leaves_no_name_and_no_lock(bench: Bench, proving: Proving) -> None:
+    proving(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        build(bench, "cpu", BuildOptions())
+    assert bench.fake.changes == []
+    proving(Level.CPU)
+    assert build(bench, "cpu", BuildOptions()).status == "proven", "the next run does not wait for the dead one"
+
+
+def test_too_little_evidence_keeps_the_candidate_for_another_machine(bench: Bench, proving: Proving) -> None:
+    proving(Level.CPU)
+    with pytest.raises(GateError, match="requires gpu"):
+        build(bench, "h200-cu130", BuildOptions())
+    assert bench.fake.changes == []
+    assert promote(bench, "h200-cu130", row=None, allow_level=Level.CPU).tags[0].endswith("-cpu")
+
+
+def test_an_allowed_level_is_not_built_twice(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    options = BuildOptions(allow_level=Level.CPU)
+    first = build(bench, "h200-cu130", options)
+    again = build(bench, "h200-cu130", options)
+    assert first.tags == again.tags and len(first.tags) == 1
+    assert asked.count("build") == 1, "other bytes could never get the name"
+
+
+def test_no_cache_refuses_before_it_builds_what_could_not_be_named(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    built(bench, "cpu", "1", Level.CPU, named="proven")
+    with pytest.raises(GateError, match="never overwritten"):
+        build(bench, "cpu", BuildOptions(no_cache=True))
+    assert asked == []
+
+
+def test_a_broken_rule_or_a_stale_lock_stops_before_the_engine_is_asked(bench: Bench, tmp_path: Path) -> None:
+    del bench.__dict__["engine"]
+    bench.host = "unix:///nowhere"
+    text = bench.project.matrix.read_text()
+    bench.project.matrix.write_text(text.replace('version: "0.19.8"', 'version: "0.19.7"'))
+    with pytest.raises(FindingsError, match="stale") as caught:
+        build(bench, "cpu", BuildOptions())
+    assert caught.value.exit_code == 1
+    assert "envbuild lock cpu" in caught.value.hint
+
+
+# --- what list and show say -------------------------------------------------------------------------------------------
+
+
+def test_standing(bench: Bench) -> None:
+    env = bench.matrix.get("cpu")
+    assert report.standing(bench, env).as_dict() | {"target_id": None} == {
+        "level": "derived", "image": None, "target_id": None, "note": "no image of the current inputs on this engine",
+    }  # fmt: skip
+    target = built(bench, "cpu", "1", None)
+    unproven = report.standing(bench, env)
+    assert (unproven.level, unproven.image) == ("unproven", target.candidate)
+    built(bench, "cpu", "2", Level.CPU, named="proven")
+    assert report.standing(bench, env).level == "cpu"
+    assert report.standing(bench, bench.matrix.get("a100-cu118")).note == "a100-cu118 has no lock"
+
+
+def test_standing_without_an_engine(bench: Bench) -> None:
+    del bench.__dict__["engine"]
+    bench.host = "unix:///nowhere/docker.sock"
+    standing = report.standing(bench, bench.matrix.get("cpu"))
+    assert standing.level == "derived" and standing.target_id == bench.target("cpu").rendering.target_id
+    assert "no Docker Engine answers" in (standing.note or "")
+
+
+def test_details_are_one_json_document(bench: Bench) -> None:
+    built(bench, "cpu", "1", Level.CPU, named="proven")
+    said = json.loads(json.dumps(report.details(bench, bench.matrix.get("cpu"))))
+    assert said["evidence"]["level"] == said["state"]["level"] == "cpu"
+    lock = bench.target("cpu").lock
+    assert said["state"]["lock"].endswith(f"{len(lock.packages)} packages, by {lock.resolver}")
+    values = {fact["name"]: fact["value"] for fact in said["facts"]}
+    assert values["deepspeed.ops"] == "cpu_adam, deepspeed_shm_comm"
+    cuda = {fact["name"]: fact["value"] for fact in report.details(bench, bench.matrix.get("a100-cu118"))["facts"]}
+    assert cuda["pins"] == "numpy<2"
