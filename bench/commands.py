@@ -11,6 +11,7 @@ from pathlib import Path
 from figures import Ratio
 from staging import Staged, docker_build, must
 
+from envbuild.errors import EngineError
 from envbuild.pipeline.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +39,7 @@ def up_to_date(bench: Workbench, staged: Staged, tag: str, rounds: int) -> Ratio
     build = (ENVBUILD, "build", staged.target.env.name)
     said = json.loads(must((*build, "--json"), cwd=ROOT).stdout)
     if said["images"][0]["status"] != "up to date":
-        raise SystemExit(f"{' '.join(build)} was not up to date: {said['images'][0]['status']}")
+        raise EngineError(f"{' '.join(build)} was not up to date: {said['images'][0]['status']}")
     ours, docker, floor = _in_turn(rounds, build, docker_build(bench, staged.request(tag)), HELP)
     return Ratio(
         name="envbuild build, up to date",

@@ -15,6 +15,7 @@ from staging import BUILD_SECONDS, Staged, must, stage
 
 from envbuild import process
 from envbuild.engines import Mount, run_argv
+from envbuild.errors import EngineError
 from envbuild.events import Event, StepDone
 from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.prove import smoke_spec
@@ -24,6 +25,8 @@ from envbuild.pipeline.workbench import Workbench
 _HERE = Path(__file__).resolve().parent
 _PROGRAM = "/run/bench/train.py"
 _DONE = re.compile(r"first step done, compiled (\d+)")
+# "[wheels 2/3] RUN ..."; buildx may put the platform first.
+_WHEELS_STEP = re.compile(r"\[(?:\S+ )?wheels (\d+)/\d+\] RUN ")
 _TORCH_STEP = "source=requirements/torch.txt"
 _STEP_SECONDS = 600.0
 
@@ -75,7 +78,7 @@ def _until_step(bench: Workbench, staged: Staged, image: str) -> tuple[float, in
         began = time.monotonic()
         code = process.stream(line, on_line=on_line, timeout=_STEP_SECONDS)
     if code != 0 or not seen:
-        raise SystemExit(f"the training step in {image} failed (exit {code}):\n" + "\n".join(said[-30:]))
+        raise EngineError(f"the training step in {image} failed (exit {code}):\n" + "\n".join(said[-30:]))
     return seen[0][0] - began, seen[0][1]
 
 
@@ -124,11 +127,11 @@ def _wheels(bench: Workbench, staged: Staged, log: Path) -> _Wheels:
     bench.engine.build(staged.request(tag, stage="wheels"), sink=sink, log=log, timeout=BUILD_SECONDS)
     info = bench.engine.image(tag)
     bench.engine.untag(tag)
-    names = [name for name in ended if "RUN " in name]
-    steps = sorted(names, key=lambda name: int(re.findall(r"(\d+)/\d+\]", name)[0]))
-    if info is None or not (torch := [place for place, name in enumerate(steps) if _TORCH_STEP in name]):
-        raise SystemExit(f"the build output names no step with {_TORCH_STEP}; see {log}")
-    return _Wheels(torch=ended[steps[torch[0]]], layers=info.diff_ids, steps_after_torch=len(steps) - 1 - torch[0])
+    steps = {int(found[1]): name for name in ended if (found := _WHEELS_STEP.match(name))}
+    torch = [number for number, name in steps.items() if _TORCH_STEP in name]
+    if info is None or not torch:
+        raise EngineError("the build output names no step that installs torch")
+    return _Wheels(torch=ended[steps[torch[0]]], layers=info.diff_ids, steps_after_torch=max(steps) - torch[0])
 
 
 def _other_project(staged: Staged, version: str, folder: Path) -> Path:

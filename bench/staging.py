@@ -9,6 +9,7 @@ from envbuild import base, process, render
 from envbuild.engines import BuildRequest
 from envbuild.engines.argv import build_argv
 from envbuild.engines.buildkit import ENV, find_client
+from envbuild.errors import EngineError
 from envbuild.lock import stage_local
 from envbuild.pipeline.prepare import Target
 from envbuild.pipeline.workbench import Workbench
@@ -82,13 +83,13 @@ def docker_build(bench: Workbench, request: BuildRequest) -> tuple[str, ...]:
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
-def must(argv: tuple[str, ...], *, cwd: Path | None = None) -> process.Completed:
+def must(argv: tuple[str, ...], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> process.Completed:
     """Run a command that has to succeed.
 
     Raises:
-        SystemExit: It failed; its own words are in the message.
+        EngineError: It failed; its own words are in the message.
     """
-    done = process.run(argv, cwd=cwd, env=ENV | _BYTECODE, timeout=BUILD_SECONDS)
+    done = process.run(argv, cwd=cwd, env={**ENV, **_BYTECODE, **(env or {})}, timeout=BUILD_SECONDS)
     if done.returncode != 0:
-        raise SystemExit(f"{Path(argv[0]).name} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+        raise EngineError(f"{Path(argv[0]).name} ended with {done.returncode}:\n{done.stderr[-4000:]}")
     return done

@@ -128,7 +128,9 @@ class Gcc(Frozen):
     """The host compiler: the one that builds the ops and stays in the image."""
 
     version: MajorMinor
-    package: Word = Field(description="Package of the C compiler, such as gcc-12; g++ is derived from it.")
+    package: Annotated[str, StringConstraints(pattern=r"^(gcc|devtoolset)[a-z0-9.+-]*$", max_length=60)] = Field(
+        description="Package of the C compiler, such as gcc-12; that of the C++ compiler is derived from it."
+    )
 
 
 class Torch(Frozen):

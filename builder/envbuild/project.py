@@ -92,9 +92,9 @@ def init(folder: Path) -> tuple[Path, ...]:
         )
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
-    store.make_folder(folder)
     made: list[Path] = []
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             # "x": a file that appeared since the check above is an error, never overwritten.
             with path.open("x", encoding="utf-8") as file:

@@ -79,8 +79,10 @@ def write(rendering: Rendering, folder: Path) -> tuple[Path, ...]:
 
 def _dockerfile(plan: Plan, templates: Path) -> bytes:
     import jinja2  # slow to import; most commands do not render
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = jinja2.Environment(
+    # Sandboxed: `list` renders too, and a project that was merely cloned must not run code of its own.
+    environment = ImmutableSandboxedEnvironment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
         # The result is a Dockerfile; every value was held to a pattern when the matrix was read.
@@ -92,11 +94,12 @@ def _dockerfile(plan: Plan, templates: Path) -> bytes:
     try:
         return environment.get_template(plan.template).render(plan=plan).encode()
     except jinja2.TemplateNotFound as error:
-        raise InputError(f"{templates / str(error)}: this template is missing") from error
+        raise InputError(f"{templates / str(error.name)}: this template is missing") from error
     except jinja2.TemplateSyntaxError as error:
         raise InputError(f"{error.filename or error.name}:{error.lineno}: {error.message}") from error
-    except jinja2.UndefinedError as error:
-        raise InputError(f"{templates / plan.template}: {error.message}") from error
+    except Exception as error:
+        # A template is a program of the project's: whatever it raises, the template is what is wrong.
+        raise InputError(f"{templates / plan.template}: {error}") from error
 
 
 def _read(path: Path) -> bytes:

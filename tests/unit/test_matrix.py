@@ -278,6 +278,9 @@ def test_a_cuda_row_says_what_it_is() -> None:
     assert complaints(CUDA.replace("build: cpu", "build: CU13"))[-1] == (
         "11:37: environments.one.torch.build: 'CU13' is not a build variant: cpu, or cu and digits, such as cu118"
     )
+    assert complaints(CUDA.replace("requires: gpu", "requires: cpu"))[-1].endswith(
+        "environments.one.requires: must be gpu when the accelerator is cuda: its tag stands for a step on a GPU"
+    )
     said = "cuda: {version: '13.0', toolkit: image}\n    nccl: 2.28.9\n    gpus: [h200]"
     assert complaints(CUDA.replace("family: debian", f"family: debian\n    {said}")) == [
         "11:5: environments.one.base.toolkit_image: is required when cuda.toolkit is image: the image that has nvcc",

@@ -97,7 +97,7 @@ def digest_of(engine_id: str) -> str | None:
     """The config digest of an image that has evidence, by the engine's id; None when it has none."""
     try:
         return _index(engine_id).read_text().strip() or None
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return None
 
 

@@ -39,6 +39,8 @@ def _cuda(row: Mapping) -> Iterator[Complaint]:
             yield (key,), False, "is required when the accelerator is cuda"
     if _text(row, "cuda", "toolkit") == "image" and _get(row, "base", "toolkit_image") is None:
         yield ("base", "toolkit_image"), False, "is required when cuda.toolkit is image: the image that has nvcc"
+    if _text(row, "requires") == "cpu":
+        yield ("requires",), False, "must be gpu when the accelerator is cuda: its tag stands for a step on a GPU"
 
 
 def _cpu(row: Mapping) -> Iterator[Complaint]:

@@ -1,0 +1,233 @@
+"""Long checks, run on demand; what was seen goes to docs/measured/.
+
+    python bench/soak.py [buildah] [ten]
+
+    buildah   the row's build context builds with Buildah, no daemon asked, and the image passes inspect and smoke
+    ten       the proven image passes inspect and smoke ten times in a row
+
+Without a name both run. Exit code 1 when one of them fails. `buildah` installs the package of that name where it is
+missing (apt, as root or with sudo) and needs some 6 GB of temporary space, which it gives back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from commands import ENVBUILD, ROOT
+from staging import Staged, must, stage
+
+from envbuild import __version__, process
+from envbuild.errors import EnvbuildError
+from envbuild.judge.outcome import dig
+from envbuild.pipeline.host import describe
+from envbuild.pipeline.prepare import prepare
+from envbuild.pipeline.sizes import format_size
+from envbuild.pipeline.summary import summary
+from envbuild.pipeline.workbench import Workbench
+
+ROW = "cpu"
+TIMES = 10
+_LOADED = "envbuild-soak/cpu:buildah"
+_BUILD_SECONDS = 7200.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("check", nargs="*", choices=[*CHECKS, []], metavar="buildah|ten", help="both without it")
+    chosen = parser.parse_args().check or list(CHECKS)
+    ok = True
+    for name in chosen:
+        say(f"{name}: {CHECKS[name].__doc__}")
+        bench = Workbench(project_folder=ROOT)
+        try:
+            lines = CHECKS[name](bench)
+            passed = True
+        except EnvbuildError as error:
+            lines, passed = ["It failed:", "", "```", error.message, "```"], False
+            print(error.message, file=sys.stderr)
+        try:
+            write(name, bench, passed, lines)
+        except EnvbuildError as error:
+            print(f"error: {error.message}\n{error.hint}".rstrip(), file=sys.stderr)
+            return error.exit_code
+        ok = ok and passed
+    return 0 if ok else 1
+
+
+def buildah(bench: Workbench) -> list[str]:
+    """The rendered build context builds with Buildah, and the image passes inspect and smoke."""
+    if process.which("buildah") is None:
+        say("buildah is not installed: installing it (apt, as root or with sudo)")
+        must(("sh", str(ROOT / "scripts" / "engine.sh"), "install", "buildah"))
+    version = must(("buildah", "--version")).stdout.strip()
+    with tempfile.TemporaryDirectory(prefix="envbuild-soak-") as scratch:
+        folder = Path(scratch)
+        staged = stage(bench, prepare(bench, ROW), folder)
+        with _Buildah(folder) as tool:
+            base = tool.take(bench, staged)
+            command = (
+                # With this isolation RUN steps share the host's network in any case.
+                "bud", "--isolation", "chroot", "--network", "host", "--layers", "--pull=never",
+                "--build-arg", f"BASE={base}",
+                *(part for name, path in staged.secrets for part in ("--secret", f"id={name},src={path}")),
+                "--tag", "localhost/envbuild-soak:latest",
+                "--file", str(staged.context / "Dockerfile"), str(staged.context),
+            )  # fmt: skip
+            began = time.monotonic()
+            log = tool.build(command)
+            seconds = time.monotonic() - began
+            warnings = sorted({line for line in log if "level=warning" in line})
+            tool.give(bench, "localhost/envbuild-soak:latest", folder / "image.tar")
+            try:
+                # The evidence of this image is for this document, not for the user's store.
+                argv = (ENVBUILD, "smoke", _LOADED, "--row", ROW, "--json")
+                said = json.loads(must(argv, cwd=ROOT, env={"ENVBUILD_HOME": str(folder / "home")}).stdout)
+                record = json.loads(Path(said["evidence"]).read_text())
+            finally:
+                bench.engine.untag(_LOADED)
+    shown = shlex.join(("buildah", *command)).replace(scratch, "$SCRATCH")
+    return [
+        f"{version}, with no daemon, from the build context as `envbuild render {ROW}` writes it (target "
+        f"{staged.target.rendering.id8}), nothing in its caches, base `{base}` imported from the engine:",
+        "",
+        "```",
+        shown,
+        "```",
+        "",
+        f"- It built in {seconds:.0f} s, the ops compiled on the way.",
+        f"- Warnings of its own: {len(warnings)}." + (f" The first: `{_message(warnings[0])}`" if warnings else ""),
+        f"- The image, carried over to the engine, passes `envbuild smoke` at level {said['level']}: "
+        f"{record['size_bytes'] / 2**30:.2f} GiB, {len(record['image']['diff_ids'])} layers.",
+        *(f"- {line}" for line in summary(record["smoke"]["fp32"])),
+    ]
+
+
+class _Buildah:
+    """Buildah with a store, caches and temporary files of its own, all gone at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "buildah"
+        store = ("--root", str(self._folder / "root"), "--runroot", str(self._folder / "run"))
+        root = () if os.geteuid() == 0 else ("sudo",)
+        if root:
+            say("buildah runs as root here: using sudo")
+        # Its cache mounts lie in TMPDIR.
+        self._as_root = (*root, "env", f"TMPDIR={self._folder}")
+        self._program = (*self._as_root, "buildah", *store)
+
+    def __enter__(self) -> _Buildah:
+        self._folder.mkdir()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for command in ((*self._program, "rm", "--all"), (*self._program, "rmi", "--all", "--force")):
+            process.run(command)
+        # The store is a mount of its own while it is in use.
+        process.run((*self._as_root, "umount", str(self._folder / "root" / "overlay")))
+        process.run((*self._as_root, "rm", "-rf", "--one-file-system", str(self._folder)))
+
+    def take(self, bench: Workbench, staged: Staged) -> str:
+        """Bring the engine's base over; returns its name here."""
+        archive = self._folder / "base.tar"
+        with bench.engine.save(staged.base) as stream, archive.open("wb") as file:
+            while block := stream.read(1 << 20):
+                file.write(block)
+        must((*self._program, "pull", f"docker-archive:{archive}"))
+        archive.unlink()
+        return f"localhost/{staged.base}"
+
+    def build(self, command: tuple[str, ...]) -> list[str]:
+        """Run a build; returns its output."""
+        lines: list[str] = []
+        code = process.stream((*self._program, *command), on_line=lines.append, timeout=_BUILD_SECONDS)
+        if code != 0:
+            raise EnvbuildError(f"buildah ended with {code}:\n" + "\n".join(lines[-25:]))
+        return lines
+
+    def give(self, bench: Workbench, image: str, archive: Path) -> None:
+        """Carry an image over to the engine."""
+        # By its id: by its name it would arrive under both names.
+        found = must((*self._program, "images", "--quiet", "--no-trunc", image)).stdout.split()[0]
+        must((*self._program, "push", found.removeprefix("sha256:"), f"docker-archive:{archive}:{_LOADED}"))
+        must((bench.engine.any_client(), "--host", bench.engine.endpoint, "load", "--input", str(archive)))
+        archive.unlink(missing_ok=True)
+
+
+def ten(bench: Workbench) -> list[str]:
+    """The proven image passes inspect and smoke ten times in a row."""
+    must((ENVBUILD, "build", ROW), cwd=ROOT)
+    rows = [
+        "| run | level | inspect | smoke | gradient error | ratio | parameter error | last loss |",
+        "|---" * 8 + "|",
+    ]
+    image = ""
+    for number in range(1, TIMES + 1):
+        said = json.loads(must((ENVBUILD, "smoke", ROW, "--json"), cwd=ROOT).stdout)
+        record = json.loads(Path(said["evidence"]).read_text())
+        image = f"{said['image']}, config {record['image']['config_digest'][:19]}"
+        row = (number, said["level"], *_figures(record))
+        rows.append(f"| {' | '.join(map(str, row))} |")
+        say(f"run {number} of {TIMES} passes at level {said['level']}")
+    return [
+        f"`envbuild smoke {ROW}`, {TIMES} times: {image}. Every run passed. The figures are the worse of the two ranks'.",
+        "",
+        *rows,
+    ]
+
+
+def _figures(record: dict[str, Any]) -> tuple[str, ...]:
+    ranks = [rank["report"] for rank in record["smoke"]["fp32"]["ranks"]]
+    ratios = [dig(rank, "gradients", "ratio") for rank in ranks]
+    return (
+        f"{record['seconds']['inspect']:.1f} s",
+        f"{record['seconds']['smoke']:.1f} s",
+        f"{max(dig(rank, 'gradients', 'relative_error') for rank in ranks):.2e}",
+        f"{max(ratios, key=lambda ratio: abs(ratio - 1)):.6f}",
+        f"{max(dig(rank, 'parameters', 'relative_error') for rank in ranks):.2e}",
+        " / ".join(f"{rank['losses'][-1]:.6f}" for rank in ranks),
+    )
+
+
+def write(name: str, bench: Workbench, passed: bool, lines: list[str]) -> None:
+    """Write the dated document of one check."""
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    host = describe(bench.engine.info())
+    text = [
+        f"# Soak: {name}, {today}: {'passed' if passed else 'FAILED'}",
+        "",
+        f"`make soak` ({name}). {CHECKS[name].__doc__}",
+        "",
+        *lines,
+        "",
+        f"Machine: {host.cpu}, {host.cpus} CPUs, {format_size(host.memory_bytes)} of memory, {host.system}. "
+        f"Engine: {host.engine}. envbuild {__version__}.",
+    ]
+    path = ROOT / "docs" / "measured" / f"soak-{name}-{today}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(text) + "\n")
+    say(f"{name} {'passed' if passed else 'FAILED'}; wrote {path.relative_to(ROOT)}")
+
+
+def _message(line: str) -> str:
+    """A warning without its time."""
+    return line.partition("msg=")[2] or line
+
+
+def say(text: str) -> None:
+    print(f"soak: {text}", file=sys.stderr, flush=True)
+
+
+CHECKS: dict[str, Callable[[Workbench], list[str]]] = {"buildah": buildah, "ten": ten}
+
+if __name__ == "__main__":
+    sys.exit(main())
