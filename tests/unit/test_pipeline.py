@@ -318,7 +318,7 @@ def proving(monkeypatch: pytest.MonkeyPatch) -> Proving:
             info = bench.engine.image(ref)
             assert info is not None
             path = prove_as(env.name, info.id.removeprefix("sha256:"), outcome)
-            return Proof(level=outcome, path=path, record=evidence.read(path))
+            return Proof(engine_id=info.id, level=outcome, path=path, record=evidence.read(path))
 
         def build_image(bench: Bench, run: Any, target: Target, **rest: Any) -> None:
             asked.append("build")

@@ -122,8 +122,9 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
             target_id=target.rendering.target_id, base=base_used, timeout=options.smoke_timeout,
         )  # fmt: skip
         note_unsigned(bench)
-        tags = _name(bench, target.env, ref, wanted, proof.level, options.allow_level)
-        info = _present(bench, wanted.proven if wanted.proven in tags else tags[0])
+        # By id: a name may have moved since the image was looked at.
+        info = _present(bench, proof.engine_id)
+        tags = _name(bench, target.env, info, ref, wanted, proof.level, options.allow_level)
         if ref == target.candidate and target.candidate not in tags:
             bench.engine.untag(target.candidate)
     return Result(
@@ -191,7 +192,7 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
     wanted = (
         names(env, own[:8], bench.site.registry.name) if own else derived_names(ref, env, record.image.config_digest)
     )
-    tags = _name(bench, env, ref, wanted, level, allow_level)
+    tags = _name(bench, env, info, ref, wanted, level, allow_level)
     return Result(
         environment=env.name, target_id=own, status="promoted", image=info.id, tags=tags, level=level,
         evidence=path, seconds=0.0,
@@ -238,7 +239,13 @@ def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, Imag
 
 
 def _name(
-    bench: Workbench, env: Environment, ref: str, wanted: Names, level: Level, allowed: Level | None
+    bench: Workbench,
+    env: Environment,
+    info: ImageInfo,
+    ref: str,
+    wanted: Names,
+    level: Level,
+    allowed: Level | None,
 ) -> tuple[str, ...]:
     required = env.required_level
     if level.rank < required.rank and (allowed is None or level.rank < allowed.rank):
@@ -247,7 +254,7 @@ def _name(
             hint=f"On a machine with a GPU of the row: envbuild smoke {ref}, then envbuild promote {env.name}. "
             f"Or tag it as what it is: --allow-level {level.value}",
         )
-    return give(bench.engine, _present(bench, ref), wanted, level=level, required=required)
+    return give(bench.engine, info, wanted, level=level, required=required)
 
 
 def _present(bench: Workbench, ref: str) -> ImageInfo:

@@ -34,8 +34,9 @@ _STEPS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What an image has shown, and where that is written."""
+    """What an image has shown, and where that is written; ``engine_id`` is the image that was looked at."""
 
+    engine_id: str
     level: Level
     path: Path
     record: evidence.Evidence
@@ -121,7 +122,7 @@ def prove(
             exit_code=5,
         )
     path = evidence.save(record, info.id)
-    return Proof(level=level, path=path, record=record)
+    return Proof(engine_id=info.id, level=level, path=path, record=record)
 
 
 def claims(env: Environment) -> dict[str, str]:
