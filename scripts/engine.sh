@@ -44,6 +44,13 @@ answers() {
     "$program" -H "unix://$socket" version --format '{{.Server.Version}}' > /dev/null 2>&1
 }
 
+# The pid of our engine while it runs. A file that a killed engine left behind names nobody, or somebody else.
+ours() {
+    pid=$(as_root cat "$run/docker.pid" 2> /dev/null) || return 1
+    [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = dockerd ] || return 1
+    echo "$pid"
+}
+
 start() {
     if answers; then
         return 0
@@ -64,6 +71,9 @@ start() {
         fi
     fi
     as_root mkdir -p "$run" "$data"
+    if ! ours > /dev/null; then
+        as_root rm -f "$run/docker.pid"
+    fi
     echo "engine: starting a Docker Engine on $socket (data: $data; stop it: make engine-stop)" >&2
     as_root sh -c "nohup dockerd --host unix://$socket --data-root $data/data --exec-root $run/exec \
         --pidfile $run/docker.pid --group $(id -gn) > $log 2>&1 &"
@@ -80,11 +90,10 @@ start() {
 }
 
 stop() {
-    if [ ! -f "$run/docker.pid" ]; then
+    if ! pid=$(ours); then
         echo "engine: none of ours is running" >&2
         return 0
     fi
-    pid=$(as_root cat "$run/docker.pid")
     as_root kill "$pid"
     while [ -d "/proc/$pid" ]; do
         sleep 0.2

@@ -329,6 +329,24 @@ def test_a_sabotaged_image_gets_no_name_and_the_reason_is_named(
         engine.untag(tag)
 
 
+def test_a_smoke_that_runs_out_of_time_says_where_it_was(proven: dict[str, object], cli: Cli) -> None:
+    done = cli("smoke", str(proven["tags"][0]), "--timeout", "3", "--json")  # type: ignore[index]
+    assert done.returncode == 5
+    error = json.loads(done.stdout)
+    assert [finding["rule"] for finding in error["findings"]] == ["smoke.timeout"]
+
+
+def test_a_dev_shm_that_is_too_small_is_named(
+    proven: dict[str, object], cli: Cli, own_project: Callable[..., Path]
+) -> None:
+    folder = own_project("cpu", {"shm_size": "1MiB"})
+    done = cli("smoke", str(proven["tags"][0]), "--project", str(folder), "--json")  # type: ignore[index]
+    assert done.returncode == 5
+    error = json.loads(done.stdout)
+    assert [finding["rule"] for finding in error["findings"]] == ["smoke.shm"]
+    assert "/dev/shm" in error["findings"][0]["message"]
+
+
 def test_a_terminated_build_leaves_no_tag_and_says_so(
     proven: dict[str, object], engine: DockerEngine, own_project: Callable[..., Path],
     start: Callable[..., subprocess.Popen[str]], store_home: Path,

@@ -21,14 +21,23 @@ def device(torch, device):
     }
 
 
+_SHARED_FLOATS = 2 * 32 * 1024 * 1024 // 4
+
+
 def collective(torch, deepspeed, device, rank, world):
-    """An all-reduce whose answer is known: the sum of 1..world."""
-    value = torch.full((1024,), float(rank + 1), device=device)
-    deepspeed.comm.all_reduce(value)
+    """All-reduces whose answer is known, the sum of 1..world: a small one, and one through all of DeepSpeed's shared
+    memory where it has some (csrc/cpu/comm/shm.cpp: two buffers of 32 MiB a rank, taken in turn). A /dev/shm that is
+    too small for those is found only by writing to them."""
+    values = [torch.full((1024,), float(rank + 1), device=device)]
+    deepspeed.comm.all_reduce(values[0])
+    through_shared_memory = getattr(deepspeed.comm, "inference_all_reduce", None)
+    if through_shared_memory is not None and str(device).startswith("cpu"):
+        values.append(torch.full((_SHARED_FLOATS,), float(rank + 1), device=device))
+        through_shared_memory(values[1])
     return {
         "expected": world * (world + 1) / 2.0,
-        "smallest": float(value.min()),
-        "largest": float(value.max()),
+        "smallest": min(float(value.min()) for value in values),
+        "largest": max(float(value.max()) for value in values),
     }
 
 
