@@ -77,7 +77,7 @@ class Answer:
 
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
-        return (self.name, "yes" if self.yes else "no", "", "", "yes", "ok" if self.yes else "over")
+        return (self.name, "yes" if self.yes else "no", "", "", "yes", "ok" if self.yes else "no")
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
