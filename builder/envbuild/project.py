@@ -88,7 +88,7 @@ def init(folder: Path) -> tuple[Path, ...]:
     taken = [path.name for path in files if os.path.lexists(path)]
     if taken:
         raise InputError(
-            f"{folder} already holds {' and '.join(taken)}", hint="choose an empty folder; nothing was changed"
+            f"{folder} already holds {' and '.join(taken)}", hint="choose a folder without them; nothing was changed"
         )
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a folder")

@@ -41,7 +41,14 @@ CPU = {
 }
 ENV = Environment.model_validate(CPU)
 
+LINK = b"-> "
 FILES: dict[str, bytes] = {
+    "opt/venv/bin/python": LINK + b"python3.11",
+    "opt/venv/bin/python3.11": LINK + b"/usr/bin/python3.11",
+    "usr/bin/python3.11": b"ELF",
+    f"{SITE}/distutils-precedence.pth": b"import os",
+    f"{SITE}/setuptools-84.dist-info/RECORD": b"distutils-precedence.pth,sha256=x,9\nsetuptools/__init__.py,,\n",
+    f"{SITE}/setuptools-84.dist-info/METADATA": b"Name: setuptools\nVersion: 84\n",
     "opt/venv/pyvenv.cfg": b"home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.2\n",
     f"{SITE}/torch/version.py": (
         b"from typing import Optional\n__all__ = ['__version__']\n__version__ = '2.13.0+cpu'\n"
@@ -87,6 +94,8 @@ def image(files: Mapping[str, bytes | None], variables: Mapping[str, str] = VARI
         with tarfile.open(fileobj=buffer, mode="w") as out:
             for name, data in members.items():
                 info = tarfile.TarInfo(name)
+                if data.startswith(LINK):
+                    info.type, info.linkname, data = tarfile.SYMTYPE, data.removeprefix(LINK).decode(), b""
                 info.size = len(data)
                 out.addfile(info, io.BytesIO(data))
         return buffer.getvalue()
@@ -173,6 +182,9 @@ FROM_OUTSIDE: dict[str, tuple[Mapping[str, bytes | None], list[str]]] = {
     ),
     "another Python": ({"opt/venv/pyvenv.cfg": b"version = 3.12.1\n"}, ["content.python", "content.python"]),
     "no Python": ({"opt/venv/pyvenv.cfg": None}, ["content.python"]),
+    "a program in Python's place": ({"opt/venv/bin/python": b"#!/bin/sh\n"}, ["content.python"]),
+    "a hook at every start": ({f"{SITE}/sitecustomize.py": b"import torch"}, ["content.hooks"]),
+    "a start-up file that nobody owns": ({f"{SITE}/patch.pth": b"import patch"}, ["content.hooks"]),
     "another GCC": (
         {"var/lib/dpkg/status": FILES["var/lib/dpkg/status"].replace(b"12.2.0-14", b"12.3.0-1")},
         ["content.gcc"] * 4,  # gcc and g++, each against the row and against the inside
@@ -282,6 +294,11 @@ def test_an_op_that_was_never_compiled_is_told_once() -> None:
 def test_each_variable_of_the_image_is_looked_at(name: str) -> None:
     variables = {key: value for key, value in VARIABLES.items() if key != name}
     assert "content.env" in rules(content.outside(image(FILES, variables), ENV), INSIDE)
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"])
+def test_what_the_probes_do_not_heed_must_not_be_set(name: str) -> None:
+    assert rules(content.outside(image(FILES, {**VARIABLES, name: "/shadow"}), ENV), INSIDE) == ["content.env"]
 
 
 def test_an_empty_report_passes_nothing() -> None:

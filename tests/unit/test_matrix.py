@@ -266,6 +266,14 @@ def test_values_that_a_dockerfile_would_expand() -> None:
     ]
 
 
+def test_a_row_may_not_set_what_the_proof_stands_on() -> None:
+    said = complaints(GOOD.replace("family: debian", "family: debian\n    env: {PYTHONPATH: /x, MINE: y, PATH: /z}"))
+    assert [line.split(": ", 1)[1] for line in said] == [
+        "environments.one.env.PYTHONPATH: is not a row's to set: the proof depends on it",
+        "environments.one.env.PATH: is not a row's to set: the proof depends on it",
+    ]
+
+
 CUDA = GOOD.replace("accelerator: cpu", "accelerator: cuda").replace("requires: cpu", "requires: gpu")
 
 

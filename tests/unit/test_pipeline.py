@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,17 +14,17 @@ import pytest
 
 from envbuild import evidence
 from envbuild.engines import ImageInfo
-from envbuild.errors import EngineError, EnvbuildError, GateError, InputError
+from envbuild.errors import EnvbuildError, GateError, InputError
 from envbuild.events import Event, Note
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Finding, Level, Severity
 from envbuild.pipeline import build as pipeline
 from envbuild.pipeline import report
-from envbuild.pipeline.build import BuildOptions, build, locate, promote, up_to_date
+from envbuild.pipeline.build import BuildOptions, build, locate, promote, smoke, up_to_date
 from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import FindingsError, Target, prepare
-from envbuild.pipeline.prove import Proof
+from envbuild.pipeline.prove import Proof, claims
 from envbuild.pipeline.workbench import Workbench
 
 REPOSITORY = Path(__file__).parents[2]
@@ -38,10 +39,12 @@ class FakeEngine:
         self.names: dict[str, str] = {}
         self.changes: list[tuple[str, str]] = []
 
-    def add(self, id: str, *tags: str, **labels: str) -> ImageInfo:
+    def add(self, id: str, *tags: str, content: str = "", **labels: str) -> ImageInfo:
+        layer = hashlib.sha256((content or id).encode()).hexdigest()
         info = ImageInfo(
-            id=f"sha256:{id}", diff_ids=(), labels=tuple((LABELS[key], value) for key, value in labels.items()), env=(),
-            architecture="amd64", os="linux", size=1, created="", repo_tags=tags, repo_digests=(),
+            id=f"sha256:{id}", diff_ids=(f"sha256:{layer}",), env=(), architecture="amd64", os="linux", size=1,
+            labels=tuple((LABELS[key], value) for key, value in labels.items()), created="", repo_tags=tags,
+            repo_digests=(),
         )  # fmt: skip
         self.ids[info.id] = info
         self.names.update(dict.fromkeys(tags, info.id))
@@ -88,28 +91,36 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
-def prove_as(row: str, id: str, level: Level, *, suite: str = "", config: str = CONFIG, target: str = "") -> Path:
-    """Evidence as a run leaves it."""
+def prove_as(bench: Bench, row: str, id: str, level: Level, *, suite: str = "", config: str = CONFIG) -> Path:
+    """Evidence as a run leaves it: of the layers that the engine has, and of what the row claims now."""
     now = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
     record = evidence.Evidence(
-        schema="envbuild.evidence/1", environment=row, target_id=target or None, level=level,
-        suite=suite or suite_hash(), envbuild="0", platform="linux/amd64", size_bytes=1, base={}, claims={}, content={},
+        schema="envbuild.evidence/1", environment=row, target_id=None, level=level, suite=suite or suite_hash(),
+        envbuild="0", platform="linux/amd64", size_bytes=1, base={}, claims=claims(bench.matrix.get(row)), content={},
         smoke={}, findings=(), started=now, finished=now, seconds={},
-        image=evidence.Identity(config_digest=f"sha256:{config}", diff_ids=()),
+        image=evidence.Identity(config_digest=f"sha256:{config}", diff_ids=bench.fake.ids[f"sha256:{id}"].diff_ids),
         host=evidence.Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e"),
     )  # fmt: skip
     return evidence.save(record, f"sha256:{id}")
 
 
 def built(bench: Bench, row: str, id: str, level: Level | None, *, named: str = "candidate") -> Target:
-    """An image of the row as it is now, with evidence of a level."""
+    """An image that a build of the row as it is now gave, with evidence of a level."""
     target = bench.target(row)
     wanted = names(target.env, target.rendering.id8, None)
     tag = {"candidate": target.candidate, "proven": wanted.proven}.get(named) or wanted.below(Level(named))
-    bench.fake.add(id, tag, env=row, target=target.rendering.target_id)
+    info = bench.fake.add(id, tag, env=row, target=target.rendering.target_id)
+    evidence.remember_built(target.rendering.target_id, info.id)
     if level is not None:
-        prove_as(row, id, level)
+        prove_as(bench, row, id, level)
     return target
+
+
+def derived(bench: Bench, id: str, *tags: str, row: str = "cpu") -> ImageInfo:
+    """A proven image that was built FROM the row's: it has the labels of its parent, and bytes of its own."""
+    info = bench.fake.add(id, *tags, env=row, target=bench.target(row).rendering.target_id)
+    prove_as(bench, row, id, Level.CPU, config="d" * 64)
+    return info
 
 
 # --- up to date -------------------------------------------------------------------------------------------------------
@@ -140,11 +151,12 @@ def test_not_up_to_date(bench: Bench, case: str) -> None:
         built(bench, "cpu", "1", Level.CPU)
     elif case == "old suite":
         built(bench, "cpu", "1", None, named="proven")
-        prove_as("cpu", "1", Level.CPU, suite="0" * 64)
+        prove_as(bench, "cpu", "1", Level.CPU, suite="0" * 64)
     elif case == "other target":
         # Somebody gave the name to another image, a proven one too.
         bench.fake.add("1", names(target.env, target.rendering.id8, None).proven, env="cpu", target="f" * 64)
-        prove_as("cpu", "1", Level.CPU)
+        evidence.remember_built("f" * 64, "sha256:1")
+        prove_as(bench, "cpu", "1", Level.CPU)
     elif case != "no image":
         built(bench, "cpu", "1", Level.BUILT if case == "weaker" else None, named="proven")
     assert up_to_date(bench, target) is None
@@ -197,7 +209,7 @@ def test_a_cuda_row_is_named_by_its_level(bench: Bench, has: Level, allowed: Lev
 def test_an_image_that_was_tagged_below_its_level_is_found_and_promoted_later(bench: Bench) -> None:
     target = built(bench, "h200-cu130", "1", Level.CPU, named="cpu")
     assert locate(bench, "h200-cu130", None)[0].endswith("-cpu")
-    prove_as("h200-cu130", "1", Level.GPU)
+    prove_as(bench, "h200-cu130", "1", Level.GPU)
     for reference in ("h200-cu130", f"envbuild/h200-cu130:2.11.0-cu130-{target.rendering.id8}-cpu"):
         result = promote(bench, reference, row=None)
         assert result.target_id == target.rendering.target_id
@@ -207,7 +219,7 @@ def test_an_image_that_was_tagged_below_its_level_is_found_and_promoted_later(be
 @pytest.mark.parametrize("named", ["candidate", "proven"])
 def test_without_evidence_no_name(bench: Bench, named: str) -> None:
     built(bench, "cpu", "1", None, named=named)
-    with pytest.raises(GateError, match="no evidence from the current suite") as caught:
+    with pytest.raises(GateError, match=r"no evidence as cpu, .* from the current suite") as caught:
         promote(bench, "cpu", row=None, allow_level=Level.BUILT)
     assert "envbuild smoke cpu" in caught.value.hint
     assert bench.fake.changes == []
@@ -218,7 +230,7 @@ def test_an_id_tag_is_never_given_to_other_bytes(bench: Bench) -> None:
     proven = names(target.env, target.rendering.id8, None).proven
     other = bench.fake.add("2", "my/other:1", env="cpu", target=target.rendering.target_id)
     bench.fake.names[proven] = other.id
-    prove_as("cpu", "2", Level.CPU, config="d" * 64)
+    prove_as(bench, "cpu", "2", Level.CPU, config="d" * 64)
     # The row's name finds the image that has the proven name; the candidate is asked for by its own.
     with pytest.raises(GateError, match="already names another image") as caught:
         promote(bench, target.candidate, row=None)
@@ -229,41 +241,92 @@ def test_an_id_tag_is_never_given_to_other_bytes(bench: Bench) -> None:
 
 def test_one_image_under_two_engine_ids_is_one_image(bench: Bench) -> None:
     target = built(bench, "cpu", "1", Level.CPU)
-    again = bench.fake.add("2", names(target.env, target.rendering.id8, None).proven)
-    prove_as("cpu", again.id.removeprefix("sha256:"), Level.CPU)
+    again = bench.fake.add("2", names(target.env, target.rendering.id8, None).proven, content="1")
+    prove_as(bench, "cpu", again.id.removeprefix("sha256:"), Level.CPU)
     assert promote(bench, target.candidate, row=None).tags[1] == "envbuild/cpu:validated"
 
 
 def test_evidence_as_one_row_is_none_as_another(bench: Bench) -> None:
-    built(bench, "cpu", "1", Level.CPU)
-    with pytest.raises(GateError, match="proven as cpu, not as a100-cu118"):
-        promote(bench, "cpu", row="a100-cu118", allow_level=Level.BUILT)
+    target = built(bench, "cpu", "1", Level.CPU)
+    with pytest.raises(GateError, match="no evidence as a100-cu118") as caught:
+        promote(bench, target.candidate, row="a100-cu118", allow_level=Level.BUILT)
+    assert f"envbuild smoke {target.candidate} --row a100-cu118" in caught.value.hint
     assert bench.fake.changes == []
 
 
-def test_a_corrupt_record_names_nothing(bench: Bench) -> None:
+@pytest.mark.parametrize("content", ["", "{"])
+def test_a_corrupt_record_names_nothing(bench: Bench, content: str) -> None:
     built(bench, "cpu", "1", None)
-    prove_as("cpu", "1", Level.CPU).write_text("{")
-    with pytest.raises(EngineError, match="not a record of evidence"):
+    prove_as(bench, "cpu", "1", Level.CPU).write_text(content)
+    with pytest.raises(GateError, match="no evidence as cpu") as caught:
         promote(bench, "cpu", row=None)
+    assert "envbuild smoke cpu" in caught.value.hint
+    assert bench.fake.changes == []
+
+
+@pytest.mark.parametrize("of", ["the row's own", "derived"])
+def test_a_row_that_claims_something_else_since_has_no_evidence(bench: Bench, of: str) -> None:
+    reference = built(bench, "cpu", "1", Level.CPU).candidate
+    if of == "derived":
+        derived(bench, "2", reference := "team/train:7")
+    text = bench.project.matrix.read_text()
+    assert 'version: "0.19.8"' in text
+    bench.project.matrix.write_text(text.replace('version: "0.19.8"', 'version: "0.19.7"'))
+    del bench.__dict__["matrix"]
+    with pytest.raises(GateError, match="no evidence as cpu, as the row is today"):
+        promote(bench, reference, row=None, allow_level=Level.BUILT)
     assert bench.fake.changes == []
 
 
 def test_a_derived_image_gets_names_of_its_own(bench: Bench) -> None:
     target = built(bench, "cpu", "1", Level.CPU, named="proven")
     # FROM keeps the labels of the parent: they say which row it is, not that it is the row's own image.
-    bench.fake.add("2", "team/train:7", env="cpu", target=target.rendering.target_id)
-    prove_as("cpu", "2", Level.CPU, config="d" * 64)
-    result = promote(bench, "team/train:7", row=None)
-    assert result.tags == ("team/train:2.13.0-cpu-dddddddd", "team/train:validated")
-    assert result.target_id is None
+    info = derived(bench, "2", "team/train:7", "my-envbuild/cpu:1")
+    assert dict(info.labels)[LABEL_TARGET] == target.rendering.target_id
+    for repository, tag in (("team/train", "7"), ("my-envbuild/cpu", "1")):
+        result = promote(bench, f"{repository}:{tag}", row=None)
+        assert result.tags == (f"{repository}:2.13.0-cpu-dddddddd", f"{repository}:validated")
+        assert result.target_id is None
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["envbuild/cpu:mine", "envbuild/h200-cu130:mine", "registry.example:5000/team/envbuild/cpu:mine",
+     f"envbuild/cpu:mine@sha256:{'d' * 64}"],
+)  # fmt: skip
+def test_a_derived_image_gets_no_name_of_a_rows_own(bench: Bench, reference: str) -> None:
+    built(bench, "cpu", "1", Level.CPU, named="proven")
+    derived(bench, "2", reference)
+    with pytest.raises(GateError, match=r"is not what the row .* builds") as caught:
+        promote(bench, reference, row=None)
+    assert f"docker tag {reference} my-team/" in caught.value.hint
+    assert bench.fake.changes == []
+
+
+def test_a_rows_image_is_not_another_rows(bench: Bench) -> None:
+    target = built(bench, "cpu", "1", Level.CPU)
+    prove_as(bench, "a100-cu118", "1", Level.GPU)
+    with pytest.raises(GateError, match="is not what the row cpu builds"):
+        promote(bench, target.candidate, row="a100-cu118")
+    assert bench.fake.changes == []
+
+
+@pytest.mark.parametrize("named", ["candidate", "proven", "cpu"])
+def test_a_derived_image_under_the_rows_name_is_not_the_rows(bench: Bench, named: str) -> None:
+    target = built(bench, "cpu", "1", Level.CPU, named=named)
+    [taken] = bench.fake.names
+    derived(bench, "2", taken)
+    assert up_to_date(bench, target) is None
+    with pytest.raises(GateError, match="is not what the row cpu builds"):
+        promote(bench, "cpu", row=None)
+    assert bench.fake.changes == []
 
 
 @pytest.mark.parametrize("reference", ["sha256:2abc", "2abc"])
 def test_a_derived_image_is_not_promoted_by_its_id(bench: Bench, reference: str) -> None:
     bench.fake.add("2abc", env="cpu")
     bench.fake.names["2abc"] = "sha256:2abc"
-    prove_as("cpu", "2abc", Level.CPU)
+    prove_as(bench, "cpu", "2abc", Level.CPU)
     with pytest.raises(InputError, match="is an id"):
         promote(bench, reference, row=None)
     assert bench.fake.changes == []
@@ -292,6 +355,13 @@ def test_what_is_not_there(bench: Bench, reference: str, row: str | None, kind: 
     assert said in caught.value.hint
 
 
+def test_a_row_is_held_to_its_own_claims_only(bench: Bench) -> None:
+    built(bench, "cpu", "1", Level.CPU)
+    assert locate(bench, "cpu", "cpu")[2].name == "cpu"
+    with pytest.raises(InputError, match="cpu is a row, and --row says a100-cu118"):
+        locate(bench, "cpu", "a100-cu118")
+
+
 def test_a_proven_image_is_preferred_to_a_candidate(bench: Bench) -> None:
     target = built(bench, "cpu", "1", None)
     built(bench, "cpu", "2", Level.CPU, named="proven")
@@ -317,7 +387,7 @@ def proving(monkeypatch: pytest.MonkeyPatch) -> Proving:
                 raise outcome
             info = bench.engine.image(ref)
             assert info is not None
-            path = prove_as(env.name, info.id.removeprefix("sha256:"), outcome)
+            path = prove_as(bench, env.name, info.id.removeprefix("sha256:"), outcome)
             return Proof(engine_id=info.id, level=outcome, path=path, record=evidence.read(path))
 
         def build_image(bench: Bench, run: Any, target: Target, **rest: Any) -> None:
@@ -351,6 +421,54 @@ def test_a_candidate_that_is_there_is_proven_and_not_built_again(bench: Bench, p
     target = built(bench, "cpu", "1", None)
     assert build(bench, "cpu", BuildOptions()).status == "proven"
     assert asked == [f"prove {target.candidate}"]
+
+
+def test_an_image_whose_record_was_emptied_is_proven_again(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    target = built(bench, "cpu", "1", None, named="proven")
+    path = prove_as(bench, "cpu", "1", Level.CPU)
+    path.write_text("")
+    result = build(bench, "cpu", BuildOptions())
+    assert asked == [f"prove {names(target.env, target.rendering.id8, None).proven}"]
+    assert (result.status, result.evidence) == ("proven", path)
+    assert evidence.read(path).level is Level.CPU, "the record is whole again"
+
+
+def test_a_derived_image_under_the_candidates_name_is_built_over(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    target = bench.target("cpu")
+    derived(bench, "2", target.candidate)
+    result = build(bench, "cpu", BuildOptions())
+    assert (result.status, result.image) == ("built", "sha256:new")
+    assert asked == ["build", f"prove {target.candidate}"]
+    assert bench.fake.names["envbuild/cpu:validated"] == "sha256:new"
+    assert build(bench, "cpu", BuildOptions()).status == "up to date", "the build's own image is known again"
+
+
+def test_a_derived_image_under_the_id_tag_is_neither_taken_for_the_rows_nor_overwritten(
+    bench: Bench, proving: Proving
+) -> None:
+    asked = proving(Level.CPU)
+    target = bench.target("cpu")
+    proven = names(target.env, target.rendering.id8, None).proven
+    derived(bench, "2", proven)
+    with pytest.raises(GateError, match="already names another image") as caught:
+        build(bench, "cpu", BuildOptions())
+    assert f"docker rmi {proven}" in caught.value.hint
+    assert f"prove {proven}" not in asked
+    assert bench.fake.names[proven] == "sha256:2"
+    assert bench.fake.changes == []
+    bench.fake.untag(proven)
+    assert build(bench, "cpu", BuildOptions()).image == "sha256:new", "what was built in vain is not built again"
+    assert asked.count("build") == 1
+
+
+def test_smoking_as_another_row_leaves_the_rows_evidence(bench: Bench, proving: Proving) -> None:
+    proving(Level.CPU)
+    target = built(bench, "cpu", "1", Level.CPU)
+    proof, _ = smoke(bench, target.candidate, row="a100-cu118")
+    assert proof.record.environment == "a100-cu118"
+    assert promote(bench, "cpu", row=None).target_id == target.rendering.target_id
 
 
 def test_a_candidate_of_other_inputs_is_built_again(bench: Bench, proving: Proving) -> None:
@@ -404,7 +522,17 @@ def test_no_cache_refuses_before_it_builds_what_could_not_be_named(bench: Bench,
     assert asked == []
 
 
-def test_a_broken_rule_or_a_stale_lock_stops_before_the_engine_is_asked(bench: Bench, tmp_path: Path) -> None:
+def test_a_broken_rule_stops_before_the_engine_is_asked(bench: Bench) -> None:
+    del bench.__dict__["engine"]
+    bench.host = "unix:///nowhere"
+    text = bench.project.matrix.read_text()
+    bench.project.matrix.write_text(text.replace('version: "0.19.8"', 'version: "0.0.1"'))
+    with pytest.raises(FindingsError, match="broken") as caught:
+        build(bench, "cpu", BuildOptions())
+    assert caught.value.exit_code == 1
+
+
+def test_a_stale_lock_stops_before_the_engine_is_asked(bench: Bench) -> None:
     del bench.__dict__["engine"]
     bench.host = "unix:///nowhere"
     text = bench.project.matrix.read_text()

@@ -13,7 +13,8 @@ from envbuild.cli import options as opt
 from envbuild.cli import output
 
 if TYPE_CHECKING:
-    from envbuild.model import Level
+    from envbuild.engines import ImageInfo
+    from envbuild.model import Environment, Level
     from envbuild.pipeline.build import Result
 
 TimeoutOption = Annotated[
@@ -29,11 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("build", epilog="Example: envbuild build cpu")(build)
     app.command("smoke", epilog="Example: envbuild smoke registry.example/team/train:7 --row cpu")(smoke)
     app.command("promote", epilog="Example: envbuild promote cpu")(promote)
-    app.command(
-        "run",
-        epilog="Example: envbuild run cpu -- python train.py --deepspeed ds_config.json",
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(run)
+    app.command("run", epilog="Example: envbuild run cpu -- python train.py --deepspeed ds_config.json")(run)
 
 
 def build(
@@ -135,7 +132,6 @@ def promote(
 
 
 def run(
-    context: typer.Context,
     image: opt.Image,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- CMD...]", help="What to run; a shell without it.")
@@ -147,29 +143,32 @@ def run(
 ) -> None:
     """Run a command in a row's image, as it was smoked: shared memory, memlock, GPUs, your uid, this folder."""
     from envbuild.engines import run_argv
+    from envbuild.errors import InputError
     from envbuild.pipeline.build import locate
     from envbuild.pipeline.running import run_spec
     from envbuild.process import replace
 
+    if command and "--" not in sys.argv:
+        raise InputError(
+            f"'{command[0]}' follows the image without --", hint=f"envbuild run {image} -- {shlex.join(command)}"
+        )
     with opt.narrated(project, host, verbose=False, quiet=True) as bench:
         ref, info, env = locate(bench, image, row)
-        argv = (*(command or ()), *context.args)
-        spec = run_spec(env, ref, argv, folder=Path.cwd(), interactive=sys.stdin.isatty() and sys.stdout.isatty())
-        if not dry_run:
-            spec = bench.engine.granted(spec, bench.sink)
+        interactive = sys.stdin.isatty() and sys.stdout.isatty()
+        spec = run_spec(env, ref, tuple(command or ()), folder=Path.cwd(), interactive=interactive)
+        spec = bench.engine.granted(spec, bench.sink)
         line = run_argv(bench.engine.any_client(), bench.engine.endpoint, spec)
     if dry_run:
         output.text(shlex.join(line))
         return
-    _warn_unproven(info.id, ref)
+    _warn_unproven(info, env, ref)
     replace(line)
 
 
-def _warn_unproven(engine_id: str, ref: str) -> None:
-    from envbuild.evidence import best
-    from envbuild.judge.suite import suite_hash
+def _warn_unproven(info: ImageInfo, env: Environment, ref: str) -> None:
+    from envbuild.pipeline.prove import proven
 
-    if best(engine_id, suite_hash()) is None:
+    if proven(info, env) is None:
         output.narrate(f"warning: {ref} has no evidence from the current suite; prove it: envbuild smoke {ref}")
 
 

@@ -29,6 +29,7 @@ def list_rows(project: opt.ProjectOption = None, host: opt.HostOption = None, js
     bench = opt.workbench(project, host)
     from envbuild.pipeline.report import standing
 
+    bench.read_site()
     rows = [(env, standing(bench, env)) for env in bench.matrix.environments.values()]
     if json:
         output.document("list", environments=[_summary(env) | standing.as_dict() for env, standing in rows])
@@ -50,6 +51,8 @@ def list_rows(project: opt.ProjectOption = None, host: opt.HostOption = None, js
             for env, standing in rows
         ],
     )
+    if any(each.no_engine for _, each in rows):
+        output.narrate("note: no engine answers, so it is not known which images there are")
 
 
 def show(
@@ -61,6 +64,7 @@ def show(
     """Show a row: every fact with its source, the lock, and the evidence of its image."""
     bench = opt.workbench(project, host)
     row = bench.matrix.get(env)
+    bench.read_site()
     from envbuild.pipeline.report import details
 
     described = details(bench, row)

@@ -33,6 +33,8 @@ def run_argv(client: str, endpoint: str, spec: ContainerSpec) -> tuple[str, ...]
     argv = [client, "--host", endpoint, "run", "--rm"]
     if spec.interactive:
         argv += ["--interactive", "--tty"]
+    elif spec.stdin:
+        argv.append("--interactive")
     if spec.gpus == ("all",):
         argv += ["--gpus", "all"]
     elif spec.gpus:
@@ -99,7 +101,7 @@ def create_payload(spec: ContainerSpec) -> dict[str, object]:
         "Labels": dict(spec.labels),
         "AttachStdout": True,
         "AttachStderr": True,
-        "OpenStdin": spec.interactive,
+        "OpenStdin": spec.interactive or spec.stdin,
         "Tty": spec.interactive,
         "HostConfig": host,
     }

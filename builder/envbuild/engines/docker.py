@@ -53,7 +53,9 @@ def connect(host: str | None = None, client: str | None = None) -> DockerEngine:
             except EngineError as error:
                 reason = error.message
         tried.append(f"  {endpoint.url} ({endpoint.origin}): {reason}")
-    hint = "start one with `make engine-start`, or name one with --host or DOCKER_HOST"
+    hint = (
+        "start the Docker Engine (in a checkout of envbuild: make engine-start), or name one with --host or DOCKER_HOST"
+    )
     if any("permission denied" in line for line in tried):
         hint = "this user may not use the socket: join the group that owns it (often `docker`), or run as root"
     elif any("ssh://" in line for line in tried):

@@ -60,6 +60,7 @@ class ContainerSpec:
         memory_bytes: Memory limit, with swap counted in; None is no limit.
         gpus: ``("all",)`` or GPU/MIG UUIDs; empty is no GPU.
         interactive: A terminal and stdin, for people.
+        stdin: stdin without a terminal, for pipes.
     """
 
     image: str
@@ -79,6 +80,7 @@ class ContainerSpec:
     cap_drop_all: bool = False
     no_new_privileges: bool = False
     interactive: bool = False
+    stdin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

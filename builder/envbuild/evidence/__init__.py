@@ -1,13 +1,14 @@
 """What was seen in one image, kept by the image's identity.
 
 A file of evidence is written only by running something. Its path says what it proves:
-``<store>/evidence/<config digest>/<suite>-<level>.json``; an index maps an engine's own name for an image
+``<store>/evidence/<config digest>/<row>-<suite>-<level>.json``; an index maps an engine's own name for an image
 (which is no identity: stores differ) to the identity that was read from the exported config.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,15 +83,15 @@ def save(evidence: Evidence, engine_id: str) -> Path:
     Raises:
         EngineError: The store cannot be written.
     """
-    path = path_of(evidence.image.config_digest, evidence.suite, evidence.level)
+    path = path_of(evidence.image.config_digest, evidence.environment, evidence.suite, evidence.level)
     store.write_json(path, evidence.model_dump(mode="json", by_alias=True))
     store.write_atomic(_index(engine_id), evidence.image.config_digest)
     return path
 
 
-def path_of(config_digest: str, suite: str, level: Level) -> Path:
-    """Where evidence of a level from a suite is kept for an image."""
-    return _folder(config_digest) / f"{suite[:12]}-{level.value}.json"
+def path_of(config_digest: str, environment: str, suite: str, level: Level) -> Path:
+    """Where evidence of a level, for a row's claims, from a suite is kept for an image."""
+    return _folder(config_digest) / f"{environment}-{suite[:12]}-{level.value}.json"
 
 
 def digest_of(engine_id: str) -> str | None:
@@ -101,15 +102,32 @@ def digest_of(engine_id: str) -> str | None:
         return None
 
 
-def best(engine_id: str, suite: str) -> tuple[Level, Path] | None:
-    """The strongest level that the current suite has proven for an image, without reading the record."""
+def best(
+    engine_id: str, diff_ids: tuple[str, ...], *, environment: str, claims: Mapping[str, str], suite: str
+) -> tuple[Level, Evidence, Path] | None:
+    """The strongest level that an image has proven, for these claims and this suite.
+
+    A record counts when all of it fits: the image's digest and layers, the row and what it claims today, the suite, and
+    the level that its name promises. A record that does not, or cannot be read, is as good as none.
+
+    Args:
+        engine_id: What the engine calls the image.
+        diff_ids: The image's layers, as the engine says.
+    """
     digest = digest_of(engine_id)
     if digest is None:
         return None
     for level in reversed(Level):
-        path = path_of(digest, suite, level)
-        if path.is_file():
-            return level, path
+        path = path_of(digest, environment, suite, level)
+        if not path.is_file():
+            continue
+        try:
+            record = read(path)
+        except EngineError:
+            continue
+        said = (record.image.config_digest, record.image.diff_ids, record.environment, record.suite, record.level)
+        if said == (digest, diff_ids, environment, suite, level) and record.claims == dict(claims):
+            return level, record, path
     return None
 
 
@@ -145,3 +163,24 @@ def _folder(config_digest: str) -> Path:
 
 def _index(engine_id: str) -> Path:
     return store.home() / "evidence" / "index" / engine_id.removeprefix("sha256:")
+
+
+def remember_built(target_id: str, engine_id: str) -> None:
+    """Note which image a build of a target gave. Labels are inherited by derived images; this is not.
+
+    Raises:
+        EngineError: The store cannot be written.
+    """
+    store.write_atomic(_built(target_id), engine_id)
+
+
+def is_built(target_id: str, engine_id: str) -> bool:
+    """Whether an image is what a build of the target gave here."""
+    try:
+        return _built(target_id).read_text(errors="replace").strip() == engine_id
+    except OSError:
+        return False
+
+
+def _built(target_id: str) -> Path:
+    return store.home() / "built" / target_id

@@ -23,6 +23,8 @@ SCHEMA = "envbuild.probe.content/1"
 _PINNED = ("deepspeed", "torch")
 # Packages whose version decides how torch and DeepSpeed behave, and which both sides can see.
 _COMPARED = ("numpy", "pydantic")
+# They decide what is loaded in place of the proven files, and the probes' isolated Python does not heed them.
+_UNSEEN = ("LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE")
 _Told = Iterator[tuple[str, str]]
 
 
@@ -38,7 +40,7 @@ def inspect(
         sms: Compute capabilities of the row's GPUs, such as ``9.0``; a cuda row needs them.
     """
     findings = [finding for claim in claims(env, outside, inside) for finding in claim.findings(env.name)]
-    for part in (_probe, _accelerator, _ops, _packages, _constraints, _environment, _residue):
+    for part in (_probe, _accelerator, _ops, _packages, _constraints, _environment, _startup, _residue):
         findings.extend(error(rule, env.name, told, _FIXES[rule]) for rule, told in part(env, outside, inside))
     findings.extend(error("content.arch", env.name, told, _FIXES["content.arch"]) for told in _arch(env, inside, sms))
     return findings
@@ -46,6 +48,7 @@ def inspect(
 
 _FIXES = {
     "content.probe": "Run the content probe again; its last lines are in the report.",
+    "content.python": "Make the environment with the distribution's Python: build the image again.",
     "content.files": "The image's files are damaged or not what envbuild builds: build it again.",
     "content.deepspeed": "DeepSpeed uses compiled ops only on the accelerator they were made for: set DS_ACCELERATOR.",
     "content.op.missing": "The op was not compiled: see the build's log of the ops stage.",
@@ -54,6 +57,7 @@ _FIXES = {
     "content.packages": "Nothing may be installed on top of the locked wheels: build the image again.",
     "content.constraints": "Without constraints a later pip install swaps torch: build the image again.",
     "content.env": "The image's variables are not what envbuild sets: build it again.",
+    "content.hooks": "Remove the file: what runs at every start can change what was proven.",
     "content.residue": "The toolkit belongs to the ops stage: nothing of it may be copied into the runtime image.",
     "content.arch": "Take a torch build that holds code for the row's GPUs.",
 }
@@ -176,6 +180,18 @@ def _environment(env: Environment, outside: OutsideReport, inside: Mapping[str, 
     for where, value in (("the image's config", outside.env.get("PATH")), ("the container", dig(reported, "PATH"))):
         if not isinstance(value, str) or value.split(":")[0] != f"{PREFIX}/bin":
             yield "content.env", f"PATH begins with {show(value)} in {where}, not with {PREFIX}/bin"
+
+
+def _startup(env: Environment, outside: OutsideReport, inside: Mapping[str, object]) -> _Told:
+    """What happens before the first line of a user's program, and what a probe under ``python -I`` does not see."""
+    right = f"usr/bin/python{env.python}"
+    if outside.interpreter != right:
+        yield "content.python", f"{PREFIX}/bin/python is {show(outside.interpreter)}, not /{right}"
+    for name in outside.hooks:
+        yield "content.hooks", f"{name} beside the packages runs at every start of Python, and no package owns it"
+    for name in _UNSEEN:
+        if outside.env.get(name):
+            yield "content.env", f"{name} is {show(outside.env[name])} in the image's config; it must not be set"
 
 
 def _residue(env: Environment, outside: OutsideReport, inside: Mapping[str, object]) -> _Told:

@@ -1,7 +1,7 @@
 """What an image contains, as its files say it: nothing of it is executed or imported.
 
-A lying image can patch its own Python; it cannot patch this. What is read here is compared with the row, and with
-what the modules say of themselves inside (``content.py``).
+What is read here is compared with the row, and with what the modules say of themselves inside (``content.py``). It
+reads what files state; that the other files are those of the wheels is not looked at here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SITE = rf"{_VENV}/lib/python\d+\.\d+/site-packages"
 _STATUS = "var/lib/dpkg/status"
 _FILES = re.compile(
     rf"{_VENV}/pyvenv\.cfg"
-    rf"|{_SITE}/[^/]+\.dist-info/METADATA"
+    rf"|{_SITE}/[^/]+\.dist-info/(METADATA|RECORD)"
     rf"|{_SITE}/torch/version\.py"
     rf"|{_SITE}/deepspeed/git_version_info_installed\.py"
     rf"|{re.escape(CONSTRAINTS.strip('/'))}"
@@ -48,8 +48,11 @@ ENVIRONMENT = (
     "NVIDIA_DRIVER_CAPABILITIES",
     "NVIDIA_VISIBLE_DEVICES",
     "PIP_CONSTRAINT",
+    "PYTHONHOME",
     "PYTHONNOUSERSITE",
     "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONUSERBASE",
     "TORCH_CUDA_ARCH_LIST",
     "UV_CONSTRAINT",
 )
@@ -69,6 +72,8 @@ class OutsideReport:
 
     Attributes:
         python: Full version, from pyvenv.cfg.
+        interpreter: The file behind the environment's ``python``, all links followed.
+        hooks: Files that Python runs at every start and that no package owns: ``sitecustomize``, stray ``.pth``.
         python_folder: Major and minor version, from the folder of the packages.
         torch: From torch/version.py.
         torch_cuda: From torch/version.py; None for a build without CUDA, and where ``torch`` is None.
@@ -87,6 +92,8 @@ class OutsideReport:
     """
 
     python: str | None
+    interpreter: str | None
+    hooks: tuple[str, ...]
     python_folder: str | None
     torch: str | None
     torch_cuda: str | None
@@ -118,6 +125,8 @@ def outside(archive: ImageArchive, env: Environment) -> OutsideReport:
     wanted_system = (env.gcc.package, cxx_package(env), "libc6")
     return OutsideReport(
         python=_python(reader),
+        interpreter=archive.resolve(f"{_VENV}/bin/python"),
+        hooks=_hooks(reader, site),
         python_folder=re.sub(rf"{_VENV}/lib/python|/site-packages", "", site) if folders else None,
         torch=_text(torch.get("__version__")),
         torch_cuda=_text(torch.get("cuda")),
@@ -213,6 +222,21 @@ def _packages(reader: _Reader, site: str) -> tuple[dict[str, str], tuple[str, ..
         if name == "torch":
             pin = _nccl_pin(fields.get("requires-dist", []))
     return versions, tuple(sorted(twice)), pin
+
+
+def _hooks(reader: _Reader, site: str) -> tuple[str, ...]:
+    """Start-up files of the packages' folder that are in no package's RECORD, and the two that site looks for."""
+    entries = reader.archive.entries
+    names = [path.removeprefix(f"{site}/") for path in entries if path.startswith(f"{site}/")]
+    startup = {name for name in names if name.endswith(".pth") and "/" not in name}
+    owned: set[str] = set()
+    if startup:
+        for name in names:
+            if name.endswith(".dist-info/RECORD") and name.count("/") == 1:
+                lines = (reader.text(f"{site}/{name}") or "").splitlines()
+                owned |= {line.partition(",")[0] for line in lines if ".pth," in line}
+    always = {name for name in names if re.fullmatch(r"(site|user)customize(\.py|\.pyc|\.so|/__init__\.py)", name)}
+    return tuple(sorted((startup - owned) | always))
 
 
 def _headers(text: str) -> dict[str, list[str]]:

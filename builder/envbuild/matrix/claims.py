@@ -17,6 +17,28 @@ _FACTS = ("base", "python", "gcc", "torch", "deepspeed")
 _CUDA_FACTS = ("cuda", "nccl", "gpus")
 _NO_SOURCE = NOT_IN_ROW | {"sources", "summary", EXTENDS}
 
+# Variables that envbuild sets, or that decide what Python and the loader take in place of the proven files.
+_RESERVED = frozenset(
+    [
+        "CC",
+        "CUDAHOSTCXX",
+        "CXX",
+        "DS_ACCELERATOR",
+        "HOME",
+        "LD_PRELOAD",
+        "PATH",
+        "PIP_CONSTRAINT",
+        "PYTHONHOME",
+        "PYTHONNOUSERSITE",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "PYTHONUSERBASE",
+        "USER",
+        "UV_CONSTRAINT",
+        "VIRTUAL_ENV",
+    ]
+)
+
 # Path, whether it is about the key, and text.
 Complaint = tuple[KeyPath, bool, str]
 
@@ -30,6 +52,10 @@ def complaints(row: Mapping) -> Iterator[Complaint]:
         yield from _cpu(row)
     yield from _sources(row, (*_FACTS, *_CUDA_FACTS) if accelerator == "cuda" else _FACTS)
     yield from _requirements(row)
+    variables = _get(row, "env")
+    if isinstance(variables, Mapping):
+        for name in sorted(_RESERVED & variables.entries.keys()):
+            yield ("env", name), True, "is not a row's to set: the proof depends on it"
 
 
 def _cuda(row: Mapping) -> Iterator[Complaint]:

@@ -10,13 +10,12 @@ from envbuild import evidence
 from envbuild.engines import ImageInfo, Run
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.events import Note
-from envbuild.judge.suite import suite_hash
 from envbuild.matrix.merge import near
 from envbuild.model import Environment, Level
 from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET, base_label, build_image
 from envbuild.pipeline.names import Names, derived_names, give, is_reference, names
-from envbuild.pipeline.prepare import Target, prepare
-from envbuild.pipeline.prove import SMOKE_SECONDS, Proof, note_unsigned, prove
+from envbuild.pipeline.prepare import Target, find_lock, prepare, require_clean
+from envbuild.pipeline.prove import SMOKE_SECONDS, Proof, note_unsigned, prove, proven
 from envbuild.pipeline.runs import exclusive, running
 from envbuild.pipeline.workbench import Workbench
 
@@ -68,9 +67,9 @@ def up_to_date(bench: Workbench, target: Target, *, touch: bool = True) -> Resul
     """
     wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
     info = bench.engine.image(wanted.proven)
-    if info is None or dict(info.labels).get(LABEL_TARGET) != target.rendering.target_id:
+    if info is None or not evidence.is_built(target.rendering.target_id, info.id):
         return None
-    found = evidence.best(info.id, suite_hash())
+    found = proven(info, target.env)
     if found is None or found[0].rank < target.env.required_level.rank:
         return None
     moving = bench.engine.image(wanted.moving)
@@ -83,7 +82,7 @@ def up_to_date(bench: Workbench, target: Target, *, touch: bool = True) -> Resul
         image=info.id,
         tags=(wanted.proven, wanted.moving),
         level=found[0],
-        evidence=found[1],
+        evidence=found[2],
         seconds=0.0,
     )
 
@@ -98,6 +97,11 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
         EngineError: Engine, network or disk (exit 3).
     """
     began = time.monotonic()
+    env = bench.matrix.get(name)
+    require_clean(bench, env)
+    if find_lock(bench, env) is None:
+        # Locking writes a file; without an engine it would be all that came of it.
+        bench.need_engine()
     target = prepare(bench, name, lock_missing=True)
     if not options.no_cache:
         done = up_to_date(bench, target)
@@ -171,27 +175,24 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
         InputError: An image of one's own is given by its id, which is no name that a tag could be put to.
     """
     ref, info, env = locate(bench, reference, row)
-    found = evidence.best(info.id, suite_hash())
+    found = proven(info, env)
     if found is None:
+        option = f" --row {row}" if row else ""
         raise GateError(
-            f"{ref} has no evidence from the current suite",
-            hint=f"Prove it first: envbuild smoke {reference}",
+            f"{ref} has no evidence as {env.name}, as the row is today, from the current suite",
+            hint=f"Prove it first: envbuild smoke {reference}{option}",
         )
-    level, path = found
-    record = evidence.read(path)
-    if record.environment != env.name:
-        raise GateError(
-            f"{ref} was proven as {record.environment}, not as {env.name}",
-            hint=f"Prove it as that row: envbuild smoke {reference} --row {env.name}",
-        )
+    level, record, path = found
     own = _own_target(bench, env, info)
     if own is None and info.id.removeprefix("sha256:").startswith(ref.removeprefix("sha256:")):
         raise InputError(
             f"{ref} is an id; an image is promoted by its name", hint=f"Give it one: docker tag {ref} NAME"
         )
-    wanted = (
-        names(env, own[:8], bench.site.registry.name) if own else derived_names(ref, env, record.image.config_digest)
-    )
+    if own:
+        wanted = names(env, own[:8], bench.site.registry.name)
+    else:
+        wanted = derived_names(ref, env, record.image.config_digest)
+        _not_a_rows_own(bench, ref, wanted)
     tags = _name(bench, env, info, ref, wanted, level, allow_level)
     return Result(
         environment=env.name, target_id=own, status="promoted", image=info.id, tags=tags, level=level,
@@ -207,12 +208,16 @@ def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, Imag
         InputError: The row is not known, or no image could have that name.
     """
     if reference in bench.matrix.environments:
+        if row not in (None, reference):
+            raise InputError(
+                f"{reference} is a row, and --row says {row}", hint="Name an image to hold it to another row's claims."
+            )
         target = prepare(bench, reference, checked=False)
         wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
         for ref in (*wanted.own, target.candidate):
             info = bench.engine.image(ref)
             if info is not None:
-                return ref, info, bench.matrix.get(row) if row else target.env
+                return ref, info, target.env
         raise GateError(
             f"{reference} has no image of its current inputs (neither {wanted.proven} nor a candidate)",
             hint=f"Build it: envbuild build {reference}",
@@ -257,6 +262,16 @@ def _name(
     return give(bench.engine, info, wanted, level=level, required=required)
 
 
+def _not_a_rows_own(bench: Workbench, ref: str, wanted: Names) -> None:
+    """A derived image gets names of its own: a row's names say that the row's inputs made the image."""
+    for row in bench.matrix.environments:
+        if f"/{wanted.repository}".endswith(f"/envbuild/{row}"):
+            raise GateError(
+                f"{ref} is not what the row {row} builds, and {wanted.repository} is the name of what it builds",
+                hint=f"Give it a name of your own first: docker tag {ref} my-team/{row}:1",
+            )
+
+
 def _present(bench: Workbench, ref: str) -> ImageInfo:
     info = bench.engine.image(ref)
     if info is None:
@@ -266,25 +281,20 @@ def _present(bench: Workbench, ref: str) -> ImageInfo:
 
 def _own_target(bench: Workbench, env: Environment, info: ImageInfo) -> str | None:
     """The target id when the image itself is what the row builds; None for one that was derived from it."""
-    target = dict(info.labels).get(LABEL_TARGET)
-    if target is None:
-        return None
-    # A derived image inherits the labels of its parent. Its parent's name is taken, by other bytes, or the
-    # candidate's name is: only the bearer of one of those names is the target itself.
-    wanted = names(env, target[:8], bench.site.registry.name)
-    for name in (*wanted.own, f"envbuild/{env.name}:candidate-{target[:8]}"):
-        holder = bench.engine.image(name)
-        if holder is not None and holder.id == info.id:
-            return target
-    return None
+    labels = dict(info.labels)
+    target = labels.get(LABEL_TARGET)
+    # A derived image inherits its parent's labels, and anybody can move a name: the build's own note decides.
+    own = target is not None and labels.get(LABEL_ENV) == env.name and evidence.is_built(target, info.id)
+    return target if own else None
 
 
 def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options: BuildOptions) -> tuple[str, str]:
     if not options.no_cache:
         for ref in (*wanted.own, target.candidate):
             info = bench.engine.image(ref)
-            if info is not None and dict(info.labels).get(LABEL_TARGET) == target.rendering.target_id:
+            if info is not None and evidence.is_built(target.rendering.target_id, info.id):
                 bench.sink(Note(message=f"{ref} is already built; the current suite has yet to prove it"))
                 return ref, "proven"
     build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout)
+    evidence.remember_built(target.rendering.target_id, _present(bench, target.candidate).id)
     return target.candidate, "built"

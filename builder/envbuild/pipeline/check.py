@@ -18,6 +18,7 @@ def check_rows(bench: Workbench, names: Iterable[str]) -> list[Finding]:
     Raises:
         InputError: No such row.
     """
+    bench.read_site()
     found: list[Finding] = []
     for name in names:
         env = bench.matrix.get(name)

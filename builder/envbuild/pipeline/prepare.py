@@ -115,6 +115,7 @@ def prepare(bench: Workbench, name: str, *, lock_missing: bool = False, checked:
         InputError: No such row, or no lock.
     """
     env = bench.matrix.get(name)
+    bench.read_site()
     if checked:
         require_clean(bench, env)
     found = find_lock(bench, env)

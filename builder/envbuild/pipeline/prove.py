@@ -25,7 +25,6 @@ from envbuild.pipeline.sizes import parse_size
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import capabilities
 
-_PROBES = "/run/envbuild/probes"
 _INSPECT_SECONDS = 300.0
 SMOKE_SECONDS = 600.0
 _RANKS = 2
@@ -141,6 +140,11 @@ def claims(env: Environment) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
+def proven(info: ImageInfo, env: Environment) -> tuple[Level, evidence.Evidence, Path] | None:
+    """The strongest level an image has proven as this row, as the row is today, by the current suite."""
+    return evidence.best(info.id, info.diff_ids, environment=env.name, claims=claims(env), suite=suite_hash())
+
+
 def as_dict(finding: Finding) -> dict[str, Any]:
     """A finding as JSON carries it; without a place where there is none."""
     fields = {
@@ -156,13 +160,18 @@ def as_dict(finding: Finding) -> dict[str, Any]:
     return dict(fields)
 
 
+def probes_in(run: Run) -> str:
+    """Where the probes lie in a container: elsewhere in every run, so that no image can wait for them."""
+    return f"/run/{run.id}"
+
+
 def smoke_spec(env: Environment, ref: str, argv: tuple[str, ...], run: Run) -> ContainerSpec:
     """A container as strict clusters give it: no network, an ordinary uid, only /tmp to write to."""
     return ContainerSpec(
         image=ref,
         argv=argv,
         env=(("HOME", "/tmp"), ("TORCH_EXTENSIONS_DIR", "/tmp/extensions")),
-        mounts=(Mount(source=probes_folder(), target=_PROBES, read_only=True),),
+        mounts=(Mount(source=probes_folder(), target=probes_in(run), read_only=True),),
         # Docker mounts a tmpfs noexec by default, and then nothing compiled can be loaded from it.
         tmpfs=(("/tmp", "rw,exec,nosuid,size=2g,mode=1777"),),
         user="65532:65532",
@@ -203,7 +212,7 @@ def _inspect(
         with engine.save(engine_id) as stream:
             image = archive.read(stream, content.WANTED)
         outside = content.outside(image, env)
-        argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/content.py", "--ops", ",".join(env.deepspeed.ops),
+        argv = ("/opt/venv/bin/python", "-I", f"{probes_in(run)}/content.py", "--ops", ",".join(env.deepspeed.ops),
                 "--accelerator", env.accelerator)  # fmt: skip
         result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=_INSPECT_SECONDS)
         outcome = _outcome(env, result)
@@ -220,7 +229,7 @@ def _inspect(
 def _smoke(engine: DockerEngine, run: Run, env: Environment, engine_id: str, seen: _Progress, timeout: float) -> None:
     # The probe has a limit of its own, a little shorter: it can say which rank was in which phase.
     inner = str(max(10, int(timeout - 20)))
-    argv = ("/opt/venv/bin/python", "-I", f"{_PROBES}/zero3.py", "--ranks", str(_RANKS), "--steps", str(_STEPS),
+    argv = ("/opt/venv/bin/python", "-I", f"{probes_in(run)}/zero3.py", "--ranks", str(_RANKS), "--steps", str(_STEPS),
             "--accelerator", "cpu", "--dtype", "fp32", "--timeout", inner)  # fmt: skip
     result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=timeout)
     outcome = _outcome(env, result)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from envbuild import evidence
 from envbuild.errors import EnvbuildError
-from envbuild.judge.suite import suite_hash
 from envbuild.lock import stale
 from envbuild.matrix import check
 from envbuild.model import Environment, Level
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import errors, find_lock, prepare
-from envbuild.pipeline.prove import as_dict
+from envbuild.pipeline.prove import as_dict, proven
 from envbuild.pipeline.sizes import format_size
 from envbuild.pipeline.workbench import Workbench
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +27,10 @@ class Standing:
 
     level: str
     image: str | None = None
-    engine_id: str | None = None
+    proof: tuple[Level, evidence.Evidence, Path] | None = None
     target_id: str | None = None
     note: str | None = None
+    no_engine: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -45,21 +49,20 @@ def standing(bench: Workbench, env: Environment) -> Standing:
     try:
         engine = bench.engine
     except EnvbuildError as error:
-        return Standing(level=declared, target_id=target_id, note=error.message)
+        return Standing(level=declared, target_id=target_id, note=error.message, no_engine=True)
     for ref in (*wanted.own, target.candidate):
         info = engine.image(ref)
         if info is None:
             continue
-        best = evidence.best(info.id, suite_hash())
-        return Standing(level=best[0].value if best else "unproven", image=ref, engine_id=info.id, target_id=target_id)
+        found = proven(info, env)
+        return Standing(level=found[0].value if found else "unproven", image=ref, target_id=target_id, proof=found)
     return Standing(level=declared, target_id=target_id, note="no image of the current inputs on this engine")
 
 
 def details(bench: Workbench, env: Environment) -> dict[str, Any]:
     """Everything ``show`` prints, as JSON-able values."""
     state = standing(bench, env)
-    found = evidence.best(state.engine_id, suite_hash()) if state.engine_id else None
-    record = evidence.read(found[1]) if found else None
+    record = state.proof[1] if state.proof else None
     return {
         "name": env.name,
         "row": env.model_dump(mode="json", exclude={"sources"}),
@@ -74,7 +77,7 @@ def details(bench: Workbench, env: Environment) -> dict[str, Any]:
             "note": state.note,
         },
         "evidence": record.model_dump(mode="json", by_alias=True) if record else None,
-        "evidence_lines": lines(record, found[1]) if record and found else [],
+        "evidence_lines": lines(record, state.proof[2]) if record and state.proof else [],
     }
 
 
@@ -93,7 +96,8 @@ def lines(record: evidence.Evidence, path: Any) -> list[str]:
     for name, report in record.smoke.items():
         out += [f"  smoke    {name}: {line}" for line in _figures(report)]
     out.append(f"  record   {path}")
-    return out
+    # A record is a file that anybody may have written: no escape sequence of it reaches a terminal.
+    return [_CONTROLS.sub("?", line) for line in out]
 
 
 def _figures(report: dict[str, Any]) -> list[str]:

@@ -61,6 +61,14 @@ class Workbench:
         """Mirrors, proxies, certificates."""
         return site_config.load(self.project.root, self.environ)
 
+    def read_site(self) -> None:
+        """Read the site's settings now, so that a mistake in them is told by every command, not by a later one.
+
+        Raises:
+            InputError: The file is wrong.
+        """
+        _ = self.site
+
     @property
     def cache(self) -> Path:
         """Where logs and build contexts go: the site's cache folder, or the user's."""
@@ -91,6 +99,14 @@ class Workbench:
             suite = next((name for name, each in self.facts.releases.items() if each is release), "")
             components = ("main",) if env.family == "debian" else ("main", "universe")
         return apt_settings(self.site, suite=suite, components=components, family=env.family)
+
+    def need_engine(self) -> None:
+        """Find out now, before anything is written, whether an engine answers.
+
+        Raises:
+            EngineError: None does.
+        """
+        _ = self.engine
 
     @cached_property
     def engine(self) -> DockerEngine:

@@ -88,7 +88,7 @@ def load(
     except ValidationError as error:
         problems.add_validation(error, given)
     if problems or site is None:
-        raise InputError(str(problems), hint="every key is described in the README under site configuration")
+        raise InputError(str(problems), hint="every key is described in the envbuild.toml that `envbuild init` writes")
     return site
 
 
