@@ -86,7 +86,7 @@ def same_image(one: ImageInfo, other: ImageInfo) -> bool:
     if one.id == other.id:
         return True
     digest = evidence.digest_of(one.id)
-    return digest is not None and digest == evidence.digest_of(other.id)
+    return digest is not None and one.diff_ids == other.diff_ids and digest == evidence.digest_of(other.id)
 
 
 def give(engine: DockerEngine, info: ImageInfo, wanted: Names, *, level: Level, required: Level) -> tuple[str, ...]:

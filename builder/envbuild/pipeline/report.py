@@ -54,7 +54,7 @@ def standing(bench: Workbench, env: Environment) -> Standing:
         info = engine.image(ref)
         if info is None:
             continue
-        found = proven(info, env)
+        found = proven(info, env) if evidence.is_built(target_id, info.id) else None
         return Standing(level=found[0].value if found else "unproven", image=ref, target_id=target_id, proof=found)
     return Standing(level=declared, target_id=target_id, note="no image of the current inputs on this engine")
 
