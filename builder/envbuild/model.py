@@ -44,7 +44,8 @@ Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(KiB|MiB|GiB)$")]
 class Frozen(BaseModel):
     """The base of everything that is read from outside."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    # Built when first used: a run needs few of the models that it imports.
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class Mark(str, Enum):

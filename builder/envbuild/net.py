@@ -42,8 +42,8 @@ def answers(
     return False
 
 
-def unix_get(socket_path: str, target: str, *, timeout: float) -> tuple[int, bytes]:
-    """The status and the body of one HTTP GET over a Unix socket.
+def unix_get(socket_path: str, target: str, *, timeout: float) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers (their names in lower case) and body of one HTTP GET over a Unix socket.
 
     For the one or two questions to an engine that an up-to-date build asks: importing its client library takes
     longer (80 ms measured) than everything else that such a run does with it.
@@ -67,7 +67,9 @@ def unix_get(socket_path: str, target: str, *, timeout: float) -> tuple[int, byt
         while block := connection.recv(1 << 16):
             answer += block
     head, _, body = answer.partition(b"\r\n\r\n")
-    words = head.split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+    first, *rest = head.decode("latin-1").split("\r\n")
+    words = first.split(None, 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
         raise OSError(0, "the answer is not HTTP")
-    return int(words[1]), body
+    pairs = (line.partition(":") for line in rest)
+    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}, body

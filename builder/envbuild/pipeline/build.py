@@ -295,6 +295,12 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
             if info is not None and evidence.is_built(target.rendering.target_id, info.id):
                 bench.sink(Note(message=f"{ref} is already built; the current suite has yet to prove it"))
                 return ref, "proven"
+    if (taken := bench.engine.image(wanted.proven)) is not None:
+        raise GateError(
+            f"{wanted.proven} names an image that no build of this store made ({taken.id[:19]}); "
+            "it is never overwritten",
+            hint=f"If it may go, remove its name, and build again: docker rmi {wanted.proven}",
+        )
     build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout)
     evidence.remember_built(target.rendering.target_id, _present(bench, target.candidate).id)
     return target.candidate, "built"
