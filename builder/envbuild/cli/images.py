@@ -15,7 +15,7 @@ from envbuild.cli import output
 if TYPE_CHECKING:
     from envbuild.engines import ImageInfo
     from envbuild.model import Environment, Level
-    from envbuild.pipeline.build import Result
+    from envbuild.pipeline.current import Result
 
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", callback=opt.seconds, help="Limit of the whole image build, in seconds.")
@@ -54,13 +54,19 @@ def build(
     Exit codes: 0 tagged or up to date, 1 the row breaks a rule, 3 engine or network, 4 a build step failed,
     5 the image does not pass or its evidence is too weak. Nothing is tagged unless the exit code is 0.
     """
-    from envbuild.pipeline.build import BuildOptions
-    from envbuild.pipeline.build import build as run_build
-
-    wanted = BuildOptions(
-        no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=_level(allow_level)
-    )
+    allowed = _level(allow_level)
     with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
+        if not (dry_run or record or no_cache):
+            from envbuild.pipeline.current import still_current
+
+            done = still_current(bench, env)
+            if done is not None:
+                _print(done, json=json, quiet=quiet, written=())
+                return
+        from envbuild.pipeline.build import BuildOptions
+        from envbuild.pipeline.build import build as run_build
+
+        wanted = BuildOptions(no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=allowed)
         if dry_run:
             _plan(bench, env, json=json)
             return

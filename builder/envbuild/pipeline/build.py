@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from envbuild import evidence
 from envbuild.engines import ImageInfo, Run
@@ -12,8 +11,10 @@ from envbuild.errors import EngineError, GateError, InputError
 from envbuild.events import Note
 from envbuild.matrix.merge import near
 from envbuild.model import Environment, Level
-from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET, base_label, build_image
-from envbuild.pipeline.names import Names, derived_names, give, is_reference, names
+from envbuild.pipeline.current import Result, current
+from envbuild.pipeline.image import base_label, build_image
+from envbuild.pipeline.known import Known, place, remember
+from envbuild.pipeline.names import LABEL_ENV, LABEL_TARGET, Names, derived_names, give, is_reference, names
 from envbuild.pipeline.prepare import Target, find_lock, prepare, require_clean
 from envbuild.pipeline.prove import SMOKE_SECONDS, Proof, note_unsigned, prove, proven
 from envbuild.pipeline.runs import exclusive, running
@@ -39,52 +40,9 @@ class BuildOptions:
     allow_level: Level | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What came of it.
-
-    Attributes:
-        status: ``up to date``, ``proven`` (already built, now proven) or ``built``.
-        image: The engine's id of the image.
-        tags: The names it carries now.
-        evidence: The record that allows them.
-    """
-
-    environment: str
-    target_id: str | None
-    status: str
-    image: str
-    tags: tuple[str, ...]
-    level: Level
-    evidence: Path
-    seconds: float
-
-
 def up_to_date(bench: Workbench, target: Target, *, touch: bool = True) -> Result | None:
-    """The tagged image with evidence from the current suite at the required level, or None.
-
-    With ``touch`` the moving tag is put back on it where it has wandered.
-    """
-    wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
-    info = bench.engine.image(wanted.proven)
-    if info is None or not evidence.is_built(target.rendering.target_id, info.id):
-        return None
-    found = proven(info, target.env)
-    if found is None or found[0].rank < target.env.required_level.rank:
-        return None
-    moving = bench.engine.image(wanted.moving)
-    if touch and (moving is None or moving.id != info.id):
-        bench.engine.tag(info.id, wanted.moving)
-    return Result(
-        environment=target.env.name,
-        target_id=target.rendering.target_id,
-        status="up to date",
-        image=info.id,
-        tags=(wanted.proven, wanted.moving),
-        level=found[0],
-        evidence=found[2],
-        seconds=0.0,
-    )
+    """The tagged image with evidence from the current suite at the required level, or None; see ``current``."""
+    return current(bench, Known.of(target), touch=touch)
 
 
 def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
@@ -102,7 +60,9 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
     if find_lock(bench, env) is None:
         # Locking writes a file; without an engine it would be all that came of it.
         bench.need_engine()
+    asked = place(bench, name)
     target = prepare(bench, name, lock_missing=True)
+    remember(bench, target, asked)
     if not options.no_cache:
         done = up_to_date(bench, target)
         if done is not None:

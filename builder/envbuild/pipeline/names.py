@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from envbuild import evidence
-from envbuild.engines import DockerEngine, ImageInfo
 from envbuild.errors import GateError
 from envbuild.model import Environment, Level
+
+if TYPE_CHECKING:
+    from envbuild.engines import DockerEngine, ImageInfo
+
+LABEL_ENV = "io.envbuild.environment"
+LABEL_TARGET = "io.envbuild.target"
 
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 # A first part with a dot or a port is a registry, and may have capitals; any other is part of the name.

@@ -9,20 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild import facts, project, store
+from envbuild import project, store
 from envbuild.events import Note, Sink, discard
-from envbuild.facts import Facts
-from envbuild.lock import with_torch_index
-from envbuild.matrix import Matrix, load
-from envbuild.model import Environment
 from envbuild.project import Project
-from envbuild.site import config as site_config
-from envbuild.site.apt import AptSettings, apt_settings
-from envbuild.site.config import SiteConfig
-from envbuild.site.pip import PipSettings, pip_settings
 
+# What reads a part is imported where the part is made: a run that finds a row up to date needs few of them.
 if TYPE_CHECKING:
     from envbuild.engines import DockerEngine
+    from envbuild.facts import Facts
+    from envbuild.matrix import Matrix
+    from envbuild.model import Environment
+    from envbuild.site.apt import AptSettings
+    from envbuild.site.config import SiteConfig
+    from envbuild.site.pip import PipSettings
 
 
 @dataclass
@@ -49,17 +48,23 @@ class Workbench:
     @cached_property
     def matrix(self) -> Matrix:
         """The rows."""
+        from envbuild.matrix import load
+
         return load(self.project.matrix)
 
     @cached_property
     def facts(self) -> Facts:
         """What upstream says."""
+        from envbuild import facts
+
         return facts.load()
 
     @cached_property
     def site(self) -> SiteConfig:
         """Mirrors, proxies, certificates."""
-        return site_config.load(self.project.root, self.environ)
+        from envbuild.site import config
+
+        return config.load(self.project.root, self.environ)
 
     def read_site(self) -> None:
         """Read the site's settings now, so that a mistake in them is told by every command, not by a later one.
@@ -77,6 +82,8 @@ class Workbench:
     @cached_property
     def pip(self) -> PipSettings:
         """Package indexes: the site's, or the host's own pip configuration."""
+        from envbuild.site.pip import pip_settings
+
         settings = pip_settings(self.site, self.environ)
         if settings.ignored:
             ignored = ", ".join(settings.ignored)
@@ -85,12 +92,16 @@ class Workbench:
 
     def pip_for(self, env: Environment) -> PipSettings:
         """The indexes for one row: with PyTorch's own where the row needs it and it answers. Asked once a run."""
+        from envbuild.lock import with_torch_index
+
         if env.name not in self._pip_by_row:
             self._pip_by_row[env.name] = with_torch_index(env, self.pip, self.sink)
         return self._pip_by_row[env.name]
 
     def apt_for(self, env: Environment) -> AptSettings:
         """The package mirrors for one row's base."""
+        from envbuild.site.apt import apt_settings
+
         bootstrap = env.base.bootstrap
         if bootstrap is not None:
             suite, components = bootstrap.suite, bootstrap.components
