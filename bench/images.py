@@ -80,7 +80,8 @@ def _until_step(bench: Workbench, staged: Staged, image: str) -> tuple[float, in
 
         began = time.monotonic()
         code = process.stream(line, on_line=on_line, timeout=_STEP_SECONDS)
-    if code != 0 or not seen:
+    # What the program does after that line, taking the process group down, is not what is measured.
+    if not seen:
         raise EngineError(f"the training step in {image} failed (exit {code}):\n" + "\n".join(said[-30:]))
     return seen[0][0] - began, seen[0][1]
 
