@@ -48,6 +48,10 @@ answers() {
 ours() {
     pid=$(as_root cat "$run/docker.pid" 2> /dev/null) || return 1
     [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = dockerd ] || return 1
+    # Killed, but not yet reaped by its parent: such a one serves nobody.
+    if grep -q '^State:[[:space:]]*Z' "/proc/$pid/status"; then
+        return 1
+    fi
     echo "$pid"
 }
 
