@@ -44,15 +44,19 @@ answers() {
     "$program" -H "unix://$socket" version --format '{{.Server.Version}}' > /dev/null 2>&1
 }
 
-# The pid of our engine while it runs. A file that a killed engine left behind names nobody, or somebody else.
-ours() {
-    pid=$(as_root cat "$run/docker.pid" 2> /dev/null) || return 1
-    [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = dockerd ] || return 1
-    # Killed, but not yet reaped by its parent: such a one serves nobody.
+# The pid in a file, while a program of that name runs under it. A file that a killed program left behind names
+# nobody, somebody else, or a process that its parent has not yet reaped; those serve nobody.
+living() {
+    pid=$(as_root cat "$1" 2> /dev/null) || return 1
+    [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = "$2" ] || return 1
     if grep -q '^State:[[:space:]]*Z' "/proc/$pid/status"; then
         return 1
     fi
     echo "$pid"
+}
+
+ours() {
+    living "$run/docker.pid" dockerd
 }
 
 start() {
@@ -75,9 +79,10 @@ start() {
         fi
     fi
     as_root mkdir -p "$run" "$data"
-    if ! ours > /dev/null; then
-        as_root rm -f "$run/docker.pid"
-    fi
+    # Either file makes a new engine believe that an old one runs.
+    ours > /dev/null || as_root rm -f "$run/docker.pid"
+    containerd=$run/exec/containerd/containerd.pid
+    living "$containerd" containerd > /dev/null || as_root rm -f "$containerd"
     echo "engine: starting a Docker Engine on $socket (data: $data; stop it: make engine-stop)" >&2
     as_root sh -c "nohup dockerd --host unix://$socket --data-root $data/data --exec-root $run/exec \
         --pidfile $run/docker.pid --group $(id -gn) > $log 2>&1 &"
