@@ -18,8 +18,8 @@ from envbuild.engines import Mount, run_argv
 from envbuild.errors import EngineError
 from envbuild.events import Event, StepDone
 from envbuild.pipeline.prepare import prepare
-from envbuild.pipeline.prove import smoke_spec
 from envbuild.pipeline.runs import running
+from envbuild.pipeline.smoking import smoke_spec
 from envbuild.pipeline.workbench import Workbench
 
 _HERE = Path(__file__).resolve().parent

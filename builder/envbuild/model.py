@@ -71,6 +71,7 @@ class Level(str, Enum):
     DERIVED = "derived"
     BUILT = "built"
     CPU = "cpu"
+    GPU_MIG = "gpu-mig"
     GPU = "gpu"
 
     @property

@@ -16,9 +16,9 @@ from envbuild.model import Severity
 from envbuild.pipeline import recording
 from envbuild.pipeline.check import check_rows
 from envbuild.pipeline.prepare import FindingsError, make_lock, prepare
-from envbuild.pipeline.prove import smoke_spec
 from envbuild.pipeline.running import run_spec
 from envbuild.pipeline.sizes import format_size, parse_size
+from envbuild.pipeline.smoking import smoke_spec
 from envbuild.pipeline.summary import summary
 from envbuild.pipeline.workbench import Workbench
 

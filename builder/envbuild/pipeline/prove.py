@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import time
 from collections.abc import Iterator
@@ -12,23 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import __version__, evidence, store
-from envbuild.engines import ContainerSpec, DockerEngine, ImageInfo, Mount, Run
+from envbuild.engines import ImageInfo, Run
 from envbuild.errors import GateError
 from envbuild.events import Note, PhaseDone, PhaseStarted
-from envbuild.judge import archive, content, smoke
-from envbuild.judge.outcome import Outcome, document
-from envbuild.judge.suite import probes_folder, suite_hash
-from envbuild.model import Environment, Finding, ImageIdentity, Level, Severity
+from envbuild.judge.suite import suite_hash
+from envbuild.model import Environment, Finding, Level
 from envbuild.pipeline.host import describe
+from envbuild.pipeline.inspecting import inspect_image
 from envbuild.pipeline.prepare import FindingsError, errors
-from envbuild.pipeline.sizes import parse_size
+from envbuild.pipeline.smoking import CPU, SMOKE_SECONDS, STEPS, smoke_image
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import capabilities
-
-_INSPECT_SECONDS = 300.0
-SMOKE_SECONDS = 600.0
-_RANKS = 2
-_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +76,17 @@ def prove(
         raise GateError(f"there is no image {ref}", hint="See what there is: docker images 'envbuild/*'")
     _usable(env, ref, info)
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
-    identity = _inspect(bench, engine, run, env, info.id, seen)
+    with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
+        found = inspect_image(engine, run, env, info.id, sms=capabilities(env, bench.facts))
+    seen.content = found.reports
+    seen.findings += found.findings
     level = Level.BUILT
     if not errors(seen.findings):
-        with _phase(bench, seen, "smoke", f"{_RANKS} ranks, ZeRO-3 with offload, {_STEPS} steps"):
-            _smoke(engine, run, env, info.id, seen, timeout)
+        device = CPU
+        with _phase(bench, seen, "smoke", f"{device.ranks} ranks, ZeRO-3 with offload, {STEPS} steps"):
+            smoked = smoke_image(engine, run, env, info.id, device=device, timeout=timeout)
+        seen.smoke = smoked.reports
+        seen.findings += smoked.findings
         if not errors(seen.findings):
             level = Level.CPU
     failed = errors(seen.findings)
@@ -98,7 +97,7 @@ def prove(
         level=level,
         suite=suite_hash(),
         envbuild=__version__,
-        image=evidence.Identity.of(identity),
+        image=evidence.Identity.of(found.identity),
         platform=f"{info.os}/{info.architecture}",
         size_bytes=info.size,
         base=base,
@@ -160,31 +159,6 @@ def as_dict(finding: Finding) -> dict[str, Any]:
     return dict(fields)
 
 
-def probes_in(run: Run) -> str:
-    """Where the probes lie in a container: elsewhere in every run, so that no image can wait for them."""
-    return f"/run/{run.id}"
-
-
-def smoke_spec(env: Environment, ref: str, argv: tuple[str, ...], run: Run) -> ContainerSpec:
-    """A container as strict clusters give it: no network, an ordinary uid, only /tmp to write to."""
-    return ContainerSpec(
-        image=ref,
-        argv=argv,
-        env=(("HOME", "/tmp"), ("TORCH_EXTENSIONS_DIR", "/tmp/extensions")),
-        mounts=(Mount(source=probes_folder(), target=probes_in(run), read_only=True),),
-        # Docker mounts a tmpfs noexec by default, and then nothing compiled can be loaded from it.
-        tmpfs=(("/tmp", "rw,exec,nosuid,size=2g,mode=1777"),),
-        user="65532:65532",
-        network="none",
-        shm_bytes=parse_size(env.shm_size),
-        memlock=-1 if env.memlock == "unlimited" else parse_size(env.memlock),
-        read_only=True,
-        labels=run.labels,
-        cap_drop_all=True,
-        no_new_privileges=True,
-    )
-
-
 def _usable(env: Environment, ref: str, info: ImageInfo) -> None:
     wanted = {platform.removeprefix("linux/") for platform in env.platforms}
     if info.architecture not in wanted:
@@ -205,58 +179,9 @@ def _phase(bench: Workbench, seen: _Progress, name: str, detail: str = "") -> It
     bench.sink(PhaseDone(phase=name, seconds=seen.seconds[name]))
 
 
-def _inspect(
-    bench: Workbench, engine: DockerEngine, run: Run, env: Environment, engine_id: str, seen: _Progress
-) -> ImageIdentity:
-    with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
-        with engine.save(engine_id) as stream:
-            image = archive.read(stream, content.WANTED)
-        outside = content.outside(image, env)
-        argv = ("/opt/venv/bin/python", "-I", f"{probes_in(run)}/content.py", "--ops", ",".join(env.deepspeed.ops),
-                "--accelerator", env.accelerator)  # fmt: skip
-        result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=_INSPECT_SECONDS)
-        outcome = _outcome(env, result)
-        inside = document(outcome, content.SCHEMA)
-        seen.content = {"outside": dataclasses.asdict(outside), "inside": inside}
-        if inside is None:
-            seen.findings += smoke.explain_failure(outcome, probe="content")
-        else:
-            sms = capabilities(env, bench.facts)
-            seen.findings += content.inspect(env, outside, inside, sms=sms)
-    return image.identity
-
-
-def _smoke(engine: DockerEngine, run: Run, env: Environment, engine_id: str, seen: _Progress, timeout: float) -> None:
-    # The probe has a limit of its own, a little shorter: it can say which rank was in which phase.
-    inner = str(max(10, int(timeout - 20)))
-    argv = ("/opt/venv/bin/python", "-I", f"{probes_in(run)}/zero3.py", "--ranks", str(_RANKS), "--steps", str(_STEPS),
-            "--accelerator", "cpu", "--dtype", "fp32", "--timeout", inner)  # fmt: skip
-    result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=timeout)
-    outcome = _outcome(env, result)
-    report = document(outcome, smoke.SCHEMA)
-    seen.smoke = {"fp32": report}
-    failure = smoke.explain_failure(outcome)
-    if failure or report is None:
-        seen.findings += failure
-    else:
-        seen.findings += smoke.judge(env, report, dtype="fp32")
-
-
-def _outcome(env: Environment, result: Any) -> Outcome:
-    return Outcome(
-        exit_code=result.exit_code,
-        stdout=result.stdout,
-        stderr=result.stderr,
-        oom_killed=result.oom_killed,
-        timed_out=result.timed_out,
-        seconds=result.seconds,
-        shm_bytes=parse_size(env.shm_size),
-    )
-
-
 def note_unsigned(bench: Workbench) -> None:
     """Say once that evidence carries no signature."""
     bench.sink(Note(message="the evidence is not signed: no signing key is configured"))
 
 
-__all__ = ["SMOKE_SECONDS", "Proof", "Severity", "as_dict", "claims", "note_unsigned", "prove", "smoke_spec"]
+__all__ = ["SMOKE_SECONDS", "Proof", "as_dict", "claims", "note_unsigned", "prove", "proven"]
