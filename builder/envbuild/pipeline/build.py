@@ -14,11 +14,12 @@ from envbuild.model import Environment, Level
 from envbuild.pipeline.current import Result, current
 from envbuild.pipeline.image import base_label, build_image
 from envbuild.pipeline.known import Known, place, remember
-from envbuild.pipeline.names import LABEL_ENV, LABEL_TARGET, Names, derived_names, give, is_reference, names
+from envbuild.pipeline.names import Names, derived_names, give, is_reference, names
 from envbuild.pipeline.prepare import Target, find_lock, prepare, require_clean
 from envbuild.pipeline.prove import SMOKE_SECONDS, Proof, note_unsigned, prove, proven
 from envbuild.pipeline.runs import exclusive, running
 from envbuild.pipeline.workbench import Workbench
+from envbuild.plan import LABEL_ENV, LABEL_TARGET
 
 BUILD_SECONDS = 7200.0
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from envbuild.engines import DockerEngine, Run
-from envbuild.judge import archive, content, smoke
+from envbuild.judge import content, inspection, smoke
 from envbuild.judge.outcome import document
 from envbuild.model import Environment, Finding, ImageIdentity
 from envbuild.pipeline.smoking import outcome_of, probes_in, smoke_spec
@@ -21,7 +20,7 @@ class Inspected:
 
     Attributes:
         identity: Who it is, from its exported config.
-        reports: The raw reports: ``outside`` and ``inside``.
+        reports: The raw reports by name; ``inside`` is the content probe's.
         findings: Where it is not what the row says.
     """
 
@@ -46,16 +45,12 @@ def inspect_image(
         EngineError: The engine failed, or the export cannot be read.
     """
     with engine.save(engine_id) as stream:
-        image = archive.read(stream, content.WANTED)
-    outside = content.outside(image, env)
+        looked = inspection.look(stream, env)
     argv = ("/opt/venv/bin/python", "-I", f"{probes_in(run)}/content.py", "--ops", ",".join(env.deepspeed.ops),
             "--accelerator", env.accelerator)  # fmt: skip
     result = engine.run(smoke_spec(env, engine_id, argv, run), timeout=_INSPECT_SECONDS)
     outcome = outcome_of(env, result)
     inside = document(outcome, content.SCHEMA)
-    if inside is None:
-        findings = smoke.explain_failure(outcome, probe="content")
-    else:
-        findings = content.inspect(env, outside, inside, sms=sms)
-    reports = {"outside": dataclasses.asdict(outside), "inside": inside}
-    return Inspected(identity=image.identity, reports=reports, findings=tuple(findings))
+    findings = [] if inside is not None else smoke.explain_failure(outcome, probe="content")
+    findings += inspection.judge(env, looked, inside, sms=sms)
+    return Inspected(identity=looked.identity, reports={**looked.as_dict(), "inside": inside}, findings=tuple(findings))

@@ -1,0 +1,107 @@
+"""Inspection as a whole: an exported image read once, looked at from every side, and held to its row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from envbuild.judge import archive, config, content, intact
+from envbuild.judge.compare import error
+from envbuild.judge.files import Examiner
+from envbuild.model import Environment, Finding, ImageIdentity
+from envbuild.plan import PREFIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was seen from outside.
+
+    Attributes:
+        identity: Who the image is.
+        outside: What its files state.
+        intact: What became of the packages' files since they were installed.
+        config: Labels, secrets, user sites, sizes.
+    """
+
+    identity: ImageIdentity
+    outside: content.OutsideReport
+    intact: intact.IntactReport
+    config: config.ConfigReport
+
+    def as_dict(self) -> dict[str, Any]:
+        """The reports by name, for the evidence."""
+        return {
+            "outside": dataclasses.asdict(self.outside),
+            "intact": dataclasses.asdict(self.intact),
+            "config": dataclasses.asdict(self.config),
+        }
+
+
+def look(stream: BinaryIO, env: Environment, progress: Callable[[int], None] | None = None) -> Looked:
+    """Read an exported image, once, and look at it from outside.
+
+    Args:
+        stream: What ``docker save`` gives.
+        env: The row that it is held to.
+        progress: Called now and then with the number of bytes read so far.
+
+    Raises:
+        EngineError: The export cannot be read.
+    """
+    examiner = Examiner()
+    image = archive.read(stream, content.WANTED, progress, visit=examiner)
+    site = f"{PREFIX.strip('/')}/lib/python{env.python}/site-packages"
+    return Looked(
+        identity=image.identity,
+        outside=content.outside(image, env),
+        intact=intact.intact(image, env, site),
+        config=config.config(image, env, examiner.leaks, site),
+    )
+
+
+def judge(
+    env: Environment, looked: Looked, inside: Mapping[str, Any] | None, *, sms: tuple[str, ...] = ()
+) -> list[Finding]:
+    """Everything in which an image is not what its row says.
+
+    Args:
+        env: The row.
+        looked: From outside.
+        inside: The content probe's document; None where there is none, and then only what lies outside is judged.
+        sms: Compute capabilities of the row's GPUs.
+    """
+    findings = content.inspect(env, looked.outside, inside, sms=sms) if inside is not None else []
+    told = [*_intact(looked.intact, looked.outside.hooks), *config.problems(env, looked.config, inside or {})]
+    return findings + [error(rule, env.name, message, fix) for rule, message, fix in told]
+
+
+_KINDS = {
+    "changed": ("content.record", "is not the file that its package installed"),
+    "missing": ("content.record", "belongs to an installed package and is not there"),
+    "unrecorded": ("content.record", "has no RECORD that can be read, so nobody knows what belongs to it"),
+    "bytecode": ("content.bytecode", "was replaced by a later layer while its source stayed: Python would run it"),
+    "stray": ("content.stray", "lies among the packages and belongs to none"),
+    "broken": ("content.pip", ""),
+    "problems": ("content.record", ""),
+}
+_FIXES = {
+    "content.record": "Do not edit installed packages: change the lock or add an extra to the row, and build again.",
+    "content.bytecode": "Remove what changed it, or compile it again together with its source.",
+    "content.stray": "Install it as a package: what no package owns is seen by no lock and no later upgrade.",
+    "content.pip": "Lock again with these packages together: envbuild lock.",
+}
+
+
+def _intact(report: intact.IntactReport, hooks: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    for kind, (rule, meaning) in _KINDS.items():
+        # What runs at every start has a finding of its own.
+        names = tuple(
+            name for name in getattr(report, kind) if not (kind == "stray" and hooks and name.endswith(hooks))
+        )
+        for name in names[:5]:
+            yield rule, f"{name} {meaning}".rstrip(), _FIXES[rule]
+        rest = len(names) - 5 + report.more.get(kind, 0)
+        if rest > 0:
+            yield rule, f"and {rest} more: {meaning or 'see the report'}", _FIXES[rule]
