@@ -21,14 +21,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO
 
 from envbuild.elf.functions import Functions, identifier, read_functions
 from envbuild.elf.sections import SHF_EXECINSTR, ElfError, Section, read_at, read_sections
 from envbuild.elf.x86 import LEVELS, extension_of, extension_of_undecoded, level_of
-
-if TYPE_CHECKING:
-    import capstone
 
 # The ops have 0.1 to 0.3 MB of code, and a few MB are swept in seconds.
 CODE_LIMIT = 32 << 20
@@ -173,10 +170,10 @@ class _Sweep:
     """What has been found so far."""
 
     def __init__(self, functions: Functions) -> None:
-        import capstone
+        import capstone  # type: ignore[import-untyped]
 
         self._functions = functions
-        self._machine: capstone.Cs = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+        self._machine: Any = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
         self._uses: dict[tuple[int, str], Use] = {}
         self._gaps: dict[int, Gap] = {}
         self._gap_bytes = 0

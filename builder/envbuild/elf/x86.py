@@ -110,7 +110,7 @@ _AVX512 = tuple(
         ),
         (
             r"vmovdqu(8|16)$|vp(abs|adds?|addus|avg|blendm|broadcast|cmp\w*|max[su]|min[su]|subs?|subus|testn?m)[bw]$"
-            r"|vp(s[lr]lv?|srav?|perm([it]2)?)w$|vpmadd(wd|ubsw)|vpmul(hrsw|huw|hw|lw)"
+            r"|vp(s[lr]lv?|srav?|erm([it]2)?)w$|vpmadd(wd|ubsw)|vpmul(hrsw|huw|hw|lw)"
             r"|vpack|vpunpck[hl](bw|wd)|vpshuf(b|hw|lw)$|vdbpsadbw|vpsadbw|vpalignr|vp(ext|ins)r[bw]$|vps[lr]ldq"
             r"|vpmov([sz]xbw|u?s?wb|m2[bw]|[bw]2m)$",
             "AVX512BW",
