@@ -78,8 +78,9 @@ def prove(
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
     with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
         found = inspect_image(
-            engine, run, env, info.id, standards=Standards.of(env, bench.facts), scratch=_scratch(bench)
-        )
+            engine, run, env, info.id,
+            standards=Standards.of(env, bench.facts), scratch=_scratch(bench), sink=bench.sink,
+        )  # fmt: skip
     seen.content = found.reports
     seen.findings += found.findings
     level = Level.BUILT
