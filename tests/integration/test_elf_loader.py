@@ -90,6 +90,15 @@ def rpath_is_inherited(bench: Bench) -> dict[str, str | None]:
 
 
 @case
+def rpath_is_inherited_from_the_middle(bench: Bench) -> dict[str, str | None]:
+    bench.make("deep/libc1.so")
+    bench.make("mid/libb.so", "deep/libc1.so")
+    bench.make("near/liba.so", "mid/libb.so", rpath=f"{bench.at('mid')}:{bench.at('deep')}")
+    bench.make("main", "near/liba.so", runpath=bench.at("near"))
+    return {"libb.so": "mid/libb.so", "libc1.so": "deep/libc1.so"}
+
+
+@case
 def runpath_is_not_inherited(bench: Bench) -> dict[str, str | None]:
     bench.make("deep/libb.so")
     bench.make("near/liba.so", "deep/libb.so")
@@ -137,7 +146,8 @@ def rpath_next_to_runpath_counts_for_nothing(bench: Bench) -> dict[str, str | No
     # No linker writes both: an unused entry of the dynamic section becomes a DT_RUNPATH to the string of the soname,
     # which is a folder here.
     bench.make("old/libb.so")
-    bench.make("new/libb.so")
+    bench.make("old/libc1.so")
+    bench.make("new/libb.so", "old/libc1.so")
     library = bench.make("liba.so", "old/libb.so", rpath=bench.at("old"), soname=bench.at("new"))
     data = bytearray(library.read_bytes())
     soname = next(m for m in re.finditer(rb"\x0e\0{7}(.{8})", data, re.DOTALL) if m.start() % 8 == 0)
@@ -151,7 +161,7 @@ def rpath_next_to_runpath_counts_for_nothing(bench: Bench) -> dict[str, str | No
     shutil.move(bench.root / "new", bench.root / "kept")
     (bench.root / "both.so").rename(bench.root / "new")
     bench.env["LD_LIBRARY_PATH"] = bench.at("kept")
-    return {"libb.so": "kept/libb.so", bench.at("new"): "new"}
+    return {"libb.so": "kept/libb.so", "libc1.so": None, bench.at("new"): "new"}
 
 
 @case
@@ -167,8 +177,10 @@ def origin_is_the_folder_of_the_object(bench: Bench) -> dict[str, str | None]:
 def lib_and_platform_are_those_of_the_loader(bench: Bench) -> dict[str, str | None]:
     lib = "lib64" if not Path("/lib/x86_64-linux-gnu").is_dir() else "lib/x86_64-linux-gnu"
     bench.make(f"{lib}/liba.so")
-    bench.make("main", f"{lib}/liba.so", runpath="$ORIGIN/$LIB:$ORIGIN/$LIBRARY")
-    return {"liba.so": f"{lib}/liba.so"}
+    bench.make(f"{lib}/libb.so")
+    bench.make("$LIBRARY/libb.so")
+    bench.make("main", f"{lib}/liba.so", f"{lib}/libb.so", runpath="$ORIGIN/$LIBRARY:$ORIGIN/$LIB")
+    return {"liba.so": f"{lib}/liba.so", "libb.so": "$LIBRARY/libb.so"}
 
 
 @case
@@ -192,12 +204,15 @@ def one_file_under_two_names_is_loaded_once(bench: Bench) -> dict[str, str | Non
 
 @case
 def breadth_comes_first(bench: Bench) -> dict[str, str | None]:
-    # libb.so is asked for by liba.so, whose folder has one, and by the program, whose folder has another.
-    bench.make("two/libb.so")
-    bench.make("one/liba.so", "two/libb.so", runpath=bench.at("two"))
-    bench.make("three/libb.so")
-    bench.make("main", "one/liba.so", "three/libb.so", runpath=f"{bench.at('one')}:{bench.at('three')}")
-    return {"libb.so": "three/libb.so"}
+    # Both libx.so and liby.so are asked for twice: once by a library and once by the program, or by an earlier one.
+    for folder in ("two", "three"):
+        bench.make(f"{folder}/libx.so")
+        bench.make(f"{folder}/liby.so")
+    bench.make("one/liba.so", "two/libx.so", "two/liby.so", runpath=bench.at("two"))
+    bench.make("one/libb.so", "three/liby.so", runpath=bench.at("three"))
+    folders = f"{bench.at('one')}:{bench.at('three')}"
+    bench.make("main", "one/liba.so", "one/libb.so", "three/libx.so", runpath=folders)
+    return {"libx.so": "three/libx.so", "liby.so": "two/liby.so"}
 
 
 @case
@@ -329,6 +344,27 @@ def test_dlopen_goes_by_what_is_loaded_already(tmp_path: Path) -> None:
     assert [answers, mapped] == json.loads(done.stdout)
     assert answers == [False, False, False, False, True, True, True]
     assert bench.at("other/libdep.so.1") not in mapped
+
+
+_CALLER = "#include <dlfcn.h>\nvoid *go(const char *path) { return dlopen(path, RTLD_LAZY); }"
+_PROGRAM = 'void *go(const char *); int main(void) { return go("libd.so") == 0; }'
+
+
+@pytest.mark.parametrize(("tag", "works"), [("rpath", True), ("runpath", False)])
+def test_what_is_dlopened_inherits_from_the_program_and_not_from_the_caller(
+    tag: str, works: bool, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path.resolve())
+    bench.make("deep/libdd.so")
+    bench.make("deep/libd.so", "deep/libdd.so")
+    bench.make("libcaller.so", code=_CALLER, rpath=bench.at("deep"))
+    folders = f"{bench.root}:{bench.at('deep')}"
+    main = str(bench.make("main", "libcaller.so", code=_PROGRAM, **{tag: folders}))
+
+    result = load(_HOST, main, Conditions()).dlopen("libd.so", caller=bench.at("libcaller.so"))
+
+    assert result.choices[0].path == bench.at("deep/libd.so")
+    assert (result.works, _run([main]).returncode == 0) == (works, works)
 
 
 def test_the_interpreters_own_modules_resolve_as_the_loader_says(cpu: str) -> None:

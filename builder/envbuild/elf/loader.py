@@ -240,7 +240,7 @@ class Process:
                 self._names.setdefault(known, new)
 
     def _check(self, objects: tuple[Loaded, ...], choices: list[Choice]) -> tuple[Missing, ...]:
-        absent = {choice.name for choice in choices if choice.path is None} | self._given
+        absent = {choice.name for choice in choices if choice.path is None}
         missing = []
         for object_ in objects:
             for need in object_.elf.requires:
