@@ -253,6 +253,13 @@ def the_old_hardware_folders_are_searched_as_long_as_the_loader_knows_them(bench
     return {"liba.so": "lib/tls/liba.so" if legacy else "lib/liba.so"}
 
 
+@case
+def default_folders_can_be_forbidden(bench: Bench) -> dict[str, str | None]:
+    bench.make("lib/liba.so", flags=("-Wl,-z,nodefaultlib",))
+    bench.make("main", "lib/liba.so", runpath=bench.at("lib"), flags=("-Wl,-z,nodefaultlib",))
+    return {"liba.so": "lib/liba.so", "libc.so.6": None}
+
+
 @pytest.mark.parametrize("build", CASES, ids=lambda function: function.__name__)
 def test_the_loader_agrees(build: Case, tmp_path: Path, cpu: str) -> None:
     bench = Bench(tmp_path.resolve())
