@@ -51,7 +51,7 @@ DECODED = [
     ("62f1744858c2", "vaddps %zmm2,%zmm1,%zmm0", "AVX512F"),
     ("6462f174485807", "vaddps %fs:(%rdi),%zmm1,%zmm0", "AVX512F"),
     ("62a1760058c2", "vaddss %xmm18,%xmm17,%xmm16", "AVX512F"),
-    ("62f1747858c2", "vaddps {rz-sae},%zmm2,%zmm1,%zmm0", "AVX512F"),
+    ("62f1741858c2", "vaddps {rn-sae},%zmm2,%zmm1,%zmm0", "AVX512F"),
     ("c5f892c8", "kmovw %eax,%k1", "AVX512F"),
     ("62f17548fcc2", "vpaddb %zmm2,%zmm1,%zmm0", "AVX512BW"),
     ("62f2f5488dc2", "vpermw %zmm2,%zmm1,%zmm0", "AVX512BW"),
