@@ -7,7 +7,7 @@ import struct
 
 import capstone  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from envbuild import facts
@@ -342,7 +342,10 @@ def test_any_damage_gives_an_answer_or_an_elf_error(changes: list[tuple[int, int
         return
 
 
+@settings(max_examples=500, deadline=None)
 @given(data=st.binary(min_size=1, max_size=15))
+@example(data=b"\xd5")
+@example(data=b"\xc4\xe3\x79\x14\x84")
 def test_stepping_over_undecodable_bytes_always_moves_and_never_past_them(data: bytes) -> None:
     _, size = extension_of_undecoded(data)
     assert 1 <= size <= len(data)
