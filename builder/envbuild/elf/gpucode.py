@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from envbuild.elf.sections import ElfError, Section, read_at, read_sections
+from envbuild.elf.faults import ElfError
+from envbuild.elf.sections import Section, read_at, read_sections
 
 _LOADED = ".nv_fatbin"
 _RELOCATABLE = "__nv_relfatbin"
