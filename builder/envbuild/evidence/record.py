@@ -1,0 +1,88 @@
+"""One record of evidence: the image, what was run on it, where and when, and every raw figure."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from envbuild.errors import EngineError
+from envbuild.model import Digest, Frozen, ImageIdentity, Level, Line, Name
+
+
+class Identity(Frozen):
+    """The image that was looked at."""
+
+    config_digest: Digest
+    diff_ids: tuple[Digest, ...]
+
+    @classmethod
+    def of(cls, identity: ImageIdentity) -> Identity:
+        """From the domain type."""
+        return cls(config_digest=identity.config_digest, diff_ids=identity.diff_ids)
+
+
+class Host(Frozen):
+    """Where it was looked at, without the host's or anybody's name."""
+
+    system: Line
+    machine: Line
+    cpu: Line
+    cpus: int
+    memory_bytes: int
+    engine: Line
+    gpus: tuple[dict[str, Any], ...] = ()
+    driver: str | None = None
+
+
+class Evidence(Frozen):
+    """One record: the subject, what was run on it, where, when, and every raw figure.
+
+    Attributes:
+        suite: SHA-256 of the probes and the judge; another suite's evidence does not count.
+        level: What it proves.
+        target_id: The declared inputs the image was built from, or None for an image built elsewhere.
+        content: The reports of inspection from outside and inside.
+        smoke: The raw smoke reports by name, such as ``fp32``.
+        seconds: Wall time by phase.
+    """
+
+    schema_: Literal["envbuild.evidence/1"] = Field("envbuild.evidence/1", alias="schema")
+    kind: Literal["image"] = "image"
+    environment: Name
+    target_id: str | None
+    level: Level
+    suite: str
+    envbuild: str
+    image: Identity
+    platform: str
+    size_bytes: int
+    base: dict[str, Any]
+    claims: dict[str, str]
+    content: dict[str, Any]
+    smoke: dict[str, Any]
+    findings: tuple[dict[str, Any], ...]
+    host: Host
+    started: datetime.datetime
+    finished: datetime.datetime
+    seconds: dict[str, float]
+
+
+def read(path: Path) -> Evidence:
+    """Read one record.
+
+    Raises:
+        EngineError: It is missing or not what a record looks like.
+    """
+    try:
+        return Evidence.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise EngineError(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise EngineError(
+            f"{path}: not a record of evidence: {place}: {first['msg']}", hint="Remove the file and run smoke again."
+        ) from error
