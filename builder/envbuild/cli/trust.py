@@ -26,10 +26,7 @@ def register(app: typer.Typer) -> None:
     keys.command("new", epilog="Example: envbuild key new --out ~/keys/build-farm.pem")(key_new)
     keys.command("show", epilog="Example: envbuild key show ~/keys/build-farm.pub")(key_show)
     app.add_typer(keys, name="key")
-    app.command(
-        "verify",
-        epilog="Example: envbuild verify envbuild/cpu:validated --key build-farm.pub --require cpu --max-age 30d",
-    )(verify)
+    app.command("verify", epilog="Example: envbuild verify envbuild/cpu:validated --key farm.pub --max-age 30d")(verify)
 
 
 def key_new(
@@ -97,13 +94,11 @@ def verify(
     row: opt.RowOption = None,
     require: Annotated[
         str | None,
-        typer.Option(
-            "--require", metavar="LEVEL", help="built, cpu, gpu-mig or gpu; without it what the row requires."
-        ),
+        typer.Option("--require", metavar="LEVEL", help="built, cpu, gpu-mig or gpu; else what the row requires."),
     ] = None,
     sm: Annotated[
         str | None,
-        typer.Option("--sm", metavar="SM", help="Compute capability the image has to have code for, such as 90."),
+        typer.Option("--sm", metavar="SM", help="GPU architecture it has to have code for, such as 90."),
     ] = None,
     key: Annotated[
         list[str] | None,
@@ -119,8 +114,8 @@ def verify(
 ) -> None:
     """Check that an image has signed evidence of a trusted key, at the level that is wanted. Runs nothing in it.
 
-    Exit code 5 when anything is missing: unsigned, another key, another image, a lower level, another suite, too old,
-    tampered with. All of it is told at once.
+    Exit code 5 when it is unsigned, signed by another key, of another image, of a lower level, of another suite,
+    too old, or tampered with. All of it is told at once.
     """
     from envbuild.pipeline.prove import as_dict as finding_dict
     from envbuild.pipeline.verify import as_dict
@@ -158,7 +153,7 @@ def _print_key(key: PublicKey, *, private: Path | None, json: bool) -> None:
             "id": key.id,
             "type": "ed25519",
             "public": key.pem,
-            "file": key.origin,
+            "public_file": key.origin if key.origin != str(private) else None,
             "private_file": str(private) if private else None,
         }
         output.document("key", keys=[said])

@@ -70,9 +70,9 @@ def make(path: Path, *, passphrase: str | None = None) -> PublicKey:
     if path.suffix == ".pub":
         raise InputError(f"{path} is the name of a public key", hint="Name the private one, such as signing.pem.")
     other = public_path(path)
-    taken = [str(each) for each in (path, other) if os.path.lexists(each)]
-    if taken:
-        raise _taken(" and ".join(taken))
+    for each in (path, other):
+        if os.path.lexists(each):
+            raise _taken(str(each))
     private = Ed25519PrivateKey.generate()
     secret = private.private_bytes(
         serialization.Encoding.PEM,
@@ -227,8 +227,8 @@ def _read(path: Path) -> tuple[str, int]:
     return content.decode("ascii", "replace"), stat.S_IMODE(status.st_mode)
 
 
-def _taken(names: str) -> InputError:
+def _taken(name: str) -> InputError:
     return InputError(
-        f"{names} exists; a key is never overwritten",
+        f"{name} exists; a key is never overwritten",
         hint="Name another file with --out, or move that one away. Evidence it signed needs its public half.",
     )

@@ -100,10 +100,11 @@ def decode(data: bytes) -> Any:
     """JSON from outside.
 
     Raises:
-        ValueError: It is not JSON, not UTF-8, nested too deeply, or has a number that JSON does not know.
+        ValueError: It is not JSON, not UTF-8, nested too deeply, has a number that JSON does not know, or a key twice
+            (readers differ in which one they take).
     """
     try:
-        return json.loads(data.decode(), parse_constant=_no_constant)
+        return json.loads(data.decode(), parse_constant=_no_constant, object_pairs_hook=_each_once)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -123,6 +124,13 @@ def canonical(document: Any) -> bytes:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key appears twice in one object")
+    return found
 
 
 def _first(error: ValidationError) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envbuild.evidence import Evidence, PublicKey, Seal, State
+from envbuild.evidence import Evidence, Identity, PublicKey, Seal, State
 from envbuild.judge.claims import module
 from envbuild.judge.outcome import dig
 from envbuild.judge.versions import capability
 from envbuild.model import Environment, Finding, ImageIdentity, Level, Severity
 from envbuild.pipeline.prove import claims
 from envbuild.pipeline.wanted import Wanted, duration
+
+# Rule, message, fix.
+_Told = Iterator[tuple[str, str, str]]
 
 # Clocks differ; evidence that is from further ahead than this was not dated by a clock.
 _AHEAD = datetime.timedelta(minutes=10)
@@ -52,49 +56,38 @@ def to_signature(subject: Subject, seal: Seal) -> list[Finding]:
 
 def to_record(subject: Subject, record: Evidence) -> list[Finding]:
     """Every respect in which a record is not what is wanted."""
-    found = []
-    if (record.image.config_digest, record.image.diff_ids) != (
-        subject.identity.config_digest,
-        subject.identity.diff_ids,
-    ):
-        found.append(
-            finding(
-                subject, "verify.digest",
-                f"the evidence is of another image: {record.image.config_digest[:19]}, "
-                f"and this one is {subject.identity.config_digest[:19]}",
-                fix=again(subject),
-            )
-        )  # fmt: skip
+    told = [*_image(subject, record), *_level(subject, record), *_suite(subject, record), *_claims(subject, record)]
+    findings = [finding(subject, rule, message, fix=fix) for rule, message, fix in told]
+    return [*findings, *_age(subject, record), *_sm(subject, record)]
+
+
+def _image(subject: Subject, record: Evidence) -> _Told:
+    if record.image != Identity.of(subject.identity):
+        seen, here = record.image.config_digest[:19], subject.identity.config_digest[:19]
+        yield "verify.digest", f"the evidence is of another image: {seen}, and this one is {here}", again(subject)
+
+
+def _level(subject: Subject, record: Evidence) -> _Told:
     if record.level.rank < subject.level.rank:
-        found.append(
-            finding(
-                subject, "verify.level", f"the evidence has level {record.level.value}; {subject.level.value} is required",
-                fix=_higher(subject),
-            )
-        )  # fmt: skip
+        where = "On a machine with a GPU of the row" if subject.level.rank > Level.CPU.rank else "Prove it"
+        message = f"the evidence has level {record.level.value}; {subject.level.value} is required"
+        yield "verify.level", message, f"{where}: envbuild smoke {subject.ref}"
+
+
+def _suite(subject: Subject, record: Evidence) -> _Told:
     if record.suite != subject.suite:
-        found.append(
-            finding(
-                subject, "verify.suite",
-                f"the evidence is of suite {record.suite[:12]!r}; this envbuild judges by {subject.suite[:12]}",
-                fix=f"{again(subject)} Or verify it with envbuild {record.envbuild[:40]!r}, which saw it.",
-            )
-        )  # fmt: skip
-    today = claims(subject.env)
-    if record.claims != today:
-        names = sorted(
-            name for name in record.claims.keys() | today.keys() if record.claims.get(name) != today.get(name)
-        )
-        told = ", ".join(f"{name} {record.claims.get(name)!r}, now {today.get(name)!r}" for name in names)
-        found.append(
-            finding(
-                subject, "verify.claims", f"the evidence is of other claims than the row's today: {told[:500]}",
-                fix=f"Build the row as it is now: envbuild build {subject.env.name}",
-            )
-        )  # fmt: skip
-    found += _age(subject, record)
-    found += _sm(subject, record)
-    return found
+        message = f"the evidence is of suite {record.suite[:12]!r}; this envbuild judges by {subject.suite[:12]}"
+        fix = f"{again(subject)} Or verify it with the envbuild that saw it, {record.envbuild[:40]!r}."
+        yield "verify.suite", message, fix
+
+
+def _claims(subject: Subject, record: Evidence) -> _Told:
+    said, today = record.claims, claims(subject.env)
+    pairs = [(name, said.get(name), today.get(name)) for name in sorted(said.keys() | today.keys())]
+    told = ", ".join(f"{name} {then!r}, now {now!r}" for name, then, now in pairs if then != now)
+    if told:
+        message = f"the evidence is of other claims than the row's today: {told[:500]}"
+        yield "verify.claims", message, f"Build the row as it is now: envbuild build {subject.env.name}"
 
 
 def _age(subject: Subject, record: Evidence) -> list[Finding]:
@@ -142,11 +135,6 @@ def no_key(subject: Subject) -> Finding:
 
 def again(subject: Subject) -> str:
     return f"See it again, and sign it: envbuild smoke {subject.ref} --key FILE"
-
-
-def _higher(subject: Subject) -> str:
-    where = "On a machine with a GPU of the row: " if subject.level.rank > Level.CPU.rank else "Prove it: "
-    return f"{where}envbuild smoke {subject.ref}"
 
 
 def _seal_fix(subject: Subject, state: State) -> str:

@@ -52,9 +52,7 @@ def parse_sm(text: str | None) -> tuple[int, int] | None:
         return None
     found = capability(text) if len(text) < 20 and text.isascii() else None
     if found is None:
-        raise InputError(
-            f"--sm: {text!r} is not a compute capability", hint="Say it as 90 or 9.0; H100 and H200 have it."
-        )
+        raise InputError(f"--sm: {text!r} is not a compute capability", hint="Say it as 90, 9.0 or sm_90.")
     return found
 
 
@@ -68,9 +66,7 @@ def parse_age(text: str | None) -> datetime.timedelta | None:
         return None
     found = re.fullmatch(r"([0-9]{1,5})([dh]?)", text)
     if found is None or int(found[1]) == 0:
-        raise InputError(
-            f"--max-age: {text!r} is not an age", hint="Say days, such as 30 or 30d, or hours, such as 12h."
-        )
+        raise InputError(f"--max-age: {text!r} is not an age", hint="Say days, such as 30d, or hours, such as 12h.")
     count = int(found[1])
     return datetime.timedelta(hours=count) if found[2] == "h" else datetime.timedelta(days=count)
 
