@@ -82,15 +82,13 @@ def make(path: Path, *, passphrase: str | None = None) -> PublicKey:
     public = _public(private.public_key(), origin=str(other))
     made: list[Path] = []
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder(path.parent)
         for target, content, mode in ((path, secret, 0o600), (other, public.pem.encode(), 0o644)):
             _create(target, content, mode, made)
     except BaseException as error:
         for each in made:
             with contextlib.suppress(OSError):
                 each.unlink()
-        if isinstance(error, FileExistsError):
-            raise _taken(str(error.filename)) from error
         if isinstance(error, OSError):
             raise EngineError(
                 f"cannot write {error.filename or path}: {error.strerror}", hint="Choose another place with --out FILE."
@@ -197,9 +195,17 @@ def _public(key: Any, *, origin: str) -> PublicKey:
     return PublicKey(id=SSlibKey.from_crypto(key).keyid, pem=pem, origin=origin)
 
 
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True, mode=0o700)
+
+
 def _create(path: Path, content: bytes, mode: int, made: list[Path]) -> None:
     """Write a file that must not be there, closed to others from its first moment and whatever the umask."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o600)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o600)
+    except FileExistsError as error:
+        raise _taken(str(path)) from error
     made.append(path)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -99,11 +99,13 @@ def read_bounded(path: Path, limit: int) -> bytes:
     try:
         # Not blocking: a fifo would wait for a writer for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise EngineError(f"{path}: not a file", hint="Remove it and run smoke again.")
-            data = file.read(limit + 1)
+            # One that grows meanwhile is cut off, and then is not JSON any more.
+            data = file.read(limit) if status.st_size <= limit else None
     except OSError as error:
         raise EngineError(f"{path}: {error.strerror}") from error
-    if len(data) > limit:
+    if data is None:
         raise EngineError(f"{path}: larger than {limit >> 20} MiB", hint="Remove the file and run smoke again.")
     return data
