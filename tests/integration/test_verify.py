@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -150,3 +151,22 @@ def test_a_file_that_was_changed(signed: Signed, ask: Ask) -> None:
     evidence.envelope_of(signed.path).unlink()
     code, said = ask(signed.ref, "--key", str(signed.public))
     assert (code, rules(said)) == (5, ["verify.unsigned"])
+
+
+def test_the_documented_commands_do_what_they_say(signed: Signed, engine: DockerEngine, tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "evidence.md").read_text()
+    check, subject = re.findall(r"(?ms)^```sh\n(.*?)^```", text)
+    envelope = evidence.envelope_of(signed.path)
+    own = {"E": str(envelope), "K": str(signed.public), "IMAGE": signed.ref, "DOCKER_HOST": engine.endpoint}
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", script], cwd=tmp_path, env={**os.environ, **own}, capture_output=True, text=True, timeout=60
+        )
+
+    assert run(check).stdout == "Signature Verified Successfully\n"
+    said = run(subject)
+    digest = signed.record.image.config_digest.removeprefix("sha256:")
+    assert said.stderr == "" and [digest in line for line in said.stdout.splitlines()] == [True, True]
+    envelope.write_text(envelope.read_text().replace('"payload": "ey', '"payload": "fy'))
+    assert "Verified Successfully" not in run(check).stdout
