@@ -388,6 +388,7 @@ def test_a_kill_between_the_two_files_is_never_taken_for_signed(
         assert seal.record == old, "nothing has changed yet"
     else:
         assert not seal.signed
+        assert before != "nothing" or not path.exists(), "an envelope alone is no evidence"
     assert evidence.save(record(), "sha256:x", key=own) == path
     assert evidence.signed_by(path, [own.public]).record == record(), "the next run mends it"
 
