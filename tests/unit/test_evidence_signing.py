@@ -296,6 +296,7 @@ FIELDS = ["payload", "payloadType", "signatures", "keyid", "sig", "x"]
         (b'{"payload": "a", "payloadType": "", "signatures": [{"keyid": "", "sig": ""}]}', State.TAMPERED),
         (b'{"payload": "", "payloadType": "\\ud800", "signatures": [{"keyid": "", "sig": ""}]}', State.TAMPERED),
         (b'{"payload": "", "payloadType": "", "signatures": [{"keyid": "\\u001b[31m", "sig": ""}]}', State.UNTRUSTED),
+        (b'{"\\u001b[31m": 1}', State.TAMPERED),
         (b'{"payload": 1, "payloadType": [], "signatures": {}}', State.TAMPERED),
         (b'{"payload": "", "payloadType": "", "signatures": [%s]}' % MANY, State.TAMPERED),
         (b'{"payload": "", "payload": "", "payloadType": "", "signatures": [%s]}' % ONE, State.TAMPERED),

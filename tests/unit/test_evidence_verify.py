@@ -169,8 +169,9 @@ def test_tampered(case: Case) -> None:
     found = case.ask()
     assert found.good and rules(found) == ["verify.tampered"], "a warning where another record is good"
     for each in evidence.stored(CONFIG):
-        each.write_bytes(b"\xff")
+        each.write_bytes(b'{"\\u001b[31m": 1}')
     found = case.ask()
+    assert not any("\x1b" in finding.message for finding in found.findings)
     assert "verify.tampered" in rules(found) and not found.good and found.record is None
 
 

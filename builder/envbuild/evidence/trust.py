@@ -10,7 +10,7 @@ from pathlib import Path
 from envbuild.errors import EngineError
 from envbuild.evidence import files, signing, statement
 from envbuild.evidence.keys import PublicKey
-from envbuild.evidence.record import MAX_BYTES, Evidence, read_bounded
+from envbuild.evidence.record import MAX_BYTES, Evidence, printable, read_bounded
 from envbuild.evidence.signing import Refused, State
 
 # Base64 makes three bytes four; the statement around the record is small.
@@ -51,7 +51,8 @@ def signed_by(path: Path, keys: Sequence[PublicKey]) -> Seal:
     try:
         return _check(path, envelope, keys)
     except Refused as refused:
-        return Seal(state=refused.state, reason=f"{envelope}: {refused.reason}")
+        # It may quote names out of the file: no escape sequence of theirs reaches a terminal.
+        return Seal(state=refused.state, reason=printable(f"{envelope}: {refused.reason}"))
 
 
 def _check(path: Path, envelope: Path, keys: Sequence[PublicKey]) -> Seal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from envbuild.engines import ImageInfo
 from envbuild.errors import EngineError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence import Evidence, PublicKey, Seal, State
+from envbuild.evidence.record import printable
 from envbuild.judge import archive
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Finding, ImageIdentity, Level, Severity
@@ -24,7 +24,6 @@ from envbuild.pipeline.prepare import errors
 from envbuild.pipeline.wanted import Wanted, duration
 from envbuild.pipeline.workbench import Workbench
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
 
 
@@ -185,7 +184,7 @@ def lines(verified: Verified) -> list[tuple[str, str]]:
             ("record", str(verified.path)),
         ]
     # A record is a file that anybody may have written: no escape sequence of it reaches a terminal.
-    return [(name, _CONTROLS.sub("?", value)[:300]) for name, value in out]
+    return [(name, printable(value)[:300]) for name, value in out]
 
 
 def as_dict(verified: Verified) -> dict[str, Any]:
