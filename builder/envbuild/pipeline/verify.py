@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +147,8 @@ def _row_of(candidate: _Candidate) -> str | None:
     """The row a record is of; of one that cannot be read, as its name says."""
     if candidate.record is not None:
         return candidate.record.environment
-    return candidate.path.name.rsplit("-", 2)[0] if candidate.path.name.count("-") >= 2 else None
+    named = re.match(r"(.+?)-[0-9a-f]{12}-", candidate.path.name)
+    return named[1] if named else None
 
 
 def _shortcoming(candidate: _Candidate) -> tuple[bool, int, int, datetime.timedelta]:
