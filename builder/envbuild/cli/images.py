@@ -46,6 +46,7 @@ def build(
         bool, typer.Option("--record", help="Write images/ENV/ for review: Dockerfile, lock, record.")
     ] = False,
     allow_level: opt.LevelOption = None,
+    key: opt.KeyOption = None,
     timeout: TimeoutOption = 7200,
     smoke_timeout: SmokeTimeoutOption = 600,
 ) -> None:
@@ -55,7 +56,9 @@ def build(
     5 the image does not pass or its evidence is too weak. Nothing is tagged unless the exit code is 0.
     """
     allowed = _level(allow_level)
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
+    settings = {"signing.key": key}
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
+        bench.need_signing_key()
         if not (dry_run or record or no_cache):
             from envbuild.pipeline.current import still_current
 
@@ -92,6 +95,7 @@ def smoke(
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
+    key: opt.KeyOption = None,
     timeout: Annotated[
         float,
         typer.Option(
@@ -103,7 +107,8 @@ def smoke(
     from envbuild.pipeline.build import smoke as run_smoke
     from envbuild.pipeline.report import lines
 
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet) as bench:
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
+        bench.need_signing_key()
         proof, ref = run_smoke(bench, image, row=row, timeout=timeout)
     if json:
         output.document(

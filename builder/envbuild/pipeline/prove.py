@@ -123,7 +123,7 @@ def prove(
             hint=f"Nothing was tagged. The whole report: {path}",
             exit_code=5,
         )
-    path = evidence.save(record, info.id)
+    path = evidence.save(record, info.id, key=bench.signing_key)
     return Proof(engine_id=info.id, level=level, path=path, record=record)
 
 
@@ -192,8 +192,9 @@ def _phase(bench: Workbench, seen: _Progress, name: str, detail: str = "") -> It
 
 
 def note_unsigned(bench: Workbench) -> None:
-    """Say once that evidence carries no signature."""
-    bench.sink(Note(message="the evidence is not signed: no signing key is configured"))
+    """Say once that evidence carries no signature; say nothing where it does."""
+    if bench.signing_key is None:
+        bench.sink(Note(message="the evidence is not signed: no signing key is configured (see: envbuild key new)"))
 
 
 __all__ = ["SMOKE_SECONDS", "Proof", "as_dict", "claims", "note_unsigned", "prove", "proven"]

@@ -1,0 +1,134 @@
+"""Where evidence lies: written atomically, found by what an image is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from envbuild import store
+from envbuild.errors import EngineError
+from envbuild.evidence.keys import SigningKey
+from envbuild.evidence.record import Evidence, read
+from envbuild.evidence.signing import seal
+from envbuild.evidence.statement import document_of, payload
+from envbuild.model import Level
+
+ENVELOPE = ".dsse.json"
+
+
+def save(evidence: Evidence, engine_id: str, *, key: SigningKey | None = None) -> Path:
+    """Write evidence into the store, atomically, and index it by the engine's id of the image.
+
+    With a key its signed statement is written beside it. The record comes last, and an unsigned one takes the envelope
+    of its predecessor away first: whatever a kill leaves between the two is never taken for signed, so the next run
+    with the key writes both again.
+
+    Raises:
+        EngineError: The store cannot be written.
+    """
+    path = path_of(evidence.image.config_digest, evidence.environment, evidence.suite, evidence.level)
+    record = store.encode_json(document_of(evidence))
+    if key is None:
+        store.make_folder(path.parent)
+        store.remove(envelope_of(path))
+        store.write_atomic(path, record)
+    else:
+        envelope = store.encode_json(seal(payload(evidence), key))
+        store.write_together([(envelope_of(path), envelope), (path, record)])
+    store.write_atomic(_index(engine_id), evidence.image.config_digest)
+    return path
+
+
+def path_of(config_digest: str, environment: str, suite: str, level: Level) -> Path:
+    """Where evidence of a level, for a row's claims, from a suite is kept for an image."""
+    return _folder(config_digest) / f"{environment}-{suite[:12]}-{level.value}.json"
+
+
+def envelope_of(path: Path) -> Path:
+    """Where the signed statement of a record lies, whether or not there is one."""
+    return path.with_name(path.name.removesuffix(".json") + ENVELOPE)
+
+
+def digest_of(engine_id: str) -> str | None:
+    """The config digest of an image that has evidence, by the engine's id; None when it has none."""
+    try:
+        return _index(engine_id).read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def best(
+    engine_id: str, diff_ids: tuple[str, ...], *, environment: str, claims: Mapping[str, str], suite: str
+) -> tuple[Level, Evidence, Path] | None:
+    """The strongest level that an image has proven, for these claims and this suite.
+
+    A record counts when all of it fits: the image's digest and layers, the row and what it claims today, the suite, and
+    the level that its name promises. A record that does not, or cannot be read, is as good as none.
+
+    Args:
+        engine_id: What the engine calls the image.
+        diff_ids: The image's layers, as the engine says.
+    """
+    digest = digest_of(engine_id)
+    if digest is None:
+        return None
+    for level in reversed(Level):
+        path = path_of(digest, environment, suite, level)
+        if not path.is_file():
+            continue
+        try:
+            record = read(path)
+        except EngineError:
+            continue
+        said = (record.image.config_digest, record.image.diff_ids, record.environment, record.suite, record.level)
+        if said == (digest, diff_ids, environment, suite, level) and record.claims == dict(claims):
+            return level, record, path
+    return None
+
+
+def records(engine_id: str) -> list[Path]:
+    """Every record of an image, of any suite, newest first."""
+    digest = digest_of(engine_id)
+    return [] if digest is None else stored(digest)
+
+
+def stored(config_digest: str) -> list[Path]:
+    """Every record that is kept for an image, of any row, suite and level, newest first. Not one is believed yet."""
+    found = [path for path in _folder(config_digest).glob("*.json") if not path.name.endswith(ENVELOPE)]
+    return sorted(found, key=lambda path: (_modified(path), path.name), reverse=True)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it went away, or leads nowhere
+        return 0.0
+
+
+def _folder(config_digest: str) -> Path:
+    return store.home() / "evidence" / config_digest.removeprefix("sha256:")
+
+
+def _index(engine_id: str) -> Path:
+    return store.home() / "evidence" / "index" / engine_id.removeprefix("sha256:")
+
+
+def remember_built(target_id: str, engine_id: str) -> None:
+    """Note which image a build of a target gave. Labels are inherited by derived images; this is not.
+
+    Raises:
+        EngineError: The store cannot be written.
+    """
+    store.write_atomic(_built(target_id), engine_id)
+
+
+def is_built(target_id: str, engine_id: str) -> bool:
+    """Whether an image is what a build of the target gave here."""
+    try:
+        return _built(target_id).read_text(errors="replace").strip() == engine_id
+    except OSError:
+        return False
+
+
+def _built(target_id: str) -> Path:
+    return store.home() / "built" / target_id
