@@ -82,6 +82,11 @@ class DockerEngine:
         """The address that answered, such as ``unix:///var/run/docker.sock``."""
         return self._link.endpoint.url
 
+    @property
+    def local(self) -> bool:
+        """Whether it runs its containers on this host, as far as its address says."""
+        return self.endpoint.startswith("unix://")
+
     def any_client(self) -> str:
         """A docker client for people: the configured one, else the first on PATH.
 
@@ -98,7 +103,7 @@ class DockerEngine:
         with self._plain("ask the engine about itself"):
             said: dict[str, Any] = self._link.api.info()
         return EngineInfo(
-            kind=self.kind,
+            kind="podman" if self._link.podman else self.kind,
             version=str(said.get("ServerVersion", "")),
             endpoint=self.endpoint,
             storage_driver=str(said.get("Driver", "")),

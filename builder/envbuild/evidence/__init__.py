@@ -8,7 +8,7 @@ read from the exported config.
 
 from __future__ import annotations
 
-from envbuild.evidence.files import best, digest_of, is_built, path_of, records, remember_built, save
+from envbuild.evidence.files import best, digest_of, every, is_built, path_of, records, remember_built, save
 from envbuild.evidence.record import Evidence, Host, Identity, read, seen_on
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Identity",
     "best",
     "digest_of",
+    "every",
     "is_built",
     "path_of",
     "read",

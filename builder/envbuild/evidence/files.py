@@ -78,6 +78,21 @@ def best(
     return None
 
 
+def every(engine_id: str, diff_ids: tuple[str, ...]) -> list[tuple[Evidence, Path]]:
+    """Every record of an image that can be read and lies where it belongs, of any row and suite, newest first."""
+    digest = digest_of(engine_id)
+    found = []
+    for path in sorted(_folder(digest).glob("*.json")) if digest else ():
+        try:
+            record = read(path)
+        except EngineError:
+            continue
+        named = path_of(digest or "", record.environment, record.suite, record.level, on=record.seen_on)
+        if (record.image.config_digest, record.image.diff_ids, named) == (digest, diff_ids, path):
+            found.append((record, path))
+    return sorted(found, key=lambda each: each[0].finished, reverse=True)
+
+
 def _candidates(plain: Path) -> list[Path]:
     """The file of a level, and those that name a GPU and a driver too."""
     return [path for path in (plain, *sorted(plain.parent.glob(f"{plain.stem}-*.json"))) if path.is_file()]
