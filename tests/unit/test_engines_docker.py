@@ -72,7 +72,7 @@ def test_engine_exceptions_become_one_plain_message() -> None:
             APIError(
                 "500", response=response, explanation='could not\n  select device driver "" with capabilities: [[gpu]]'
             ),
-            "GPU runtime",
+            "nvidia-ctk runtime configure",
         ),
         (requests.exceptions.ReadTimeout("Read timed out. (read timeout=5)"), ""),
         (requests.exceptions.ConnectionError("Connection aborted.", ConnectionRefusedError(111, "Refused")), "daemon"),

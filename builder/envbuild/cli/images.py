@@ -46,6 +46,8 @@ def build(
         bool, typer.Option("--record", help="Write images/ENV/ for review: Dockerfile, lock, record.")
     ] = False,
     allow_level: opt.LevelOption = None,
+    gpus: opt.GpusOption = None,
+    force: opt.ForceOption = False,
     timeout: TimeoutOption = 7200,
     smoke_timeout: SmokeTimeoutOption = 600,
 ) -> None:
@@ -56,7 +58,7 @@ def build(
     """
     allowed = _level(allow_level)
     with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
-        if not (dry_run or record or no_cache):
+        if not (dry_run or record or no_cache or force):
             from envbuild.pipeline.current import still_current
 
             done = still_current(bench, env)
@@ -65,8 +67,12 @@ def build(
                 return
         from envbuild.pipeline.build import BuildOptions
         from envbuild.pipeline.build import build as run_build
+        from envbuild.pipeline.gates import parse_gpus
 
-        wanted = BuildOptions(no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=allowed)
+        wanted = BuildOptions(
+            no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=allowed,
+            gpus=parse_gpus(gpus), force=force,
+        )  # fmt: skip
         if dry_run:
             _plan(bench, env, json=json)
             return
@@ -85,13 +91,30 @@ def build(
 
 
 def smoke(
-    image: opt.Image,
+    image: Annotated[
+        str | None,
+        typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=opt.rows),
+    ] = None,
     row: opt.RowOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
+    gpus: opt.GpusOption = None,
+    force: opt.ForceOption = False,
+    allow_level: opt.LevelOption = None,
+    long: Annotated[bool, typer.Option("--long", help="Train for minutes instead of steps.")] = False,
+    minutes: Annotated[
+        float, typer.Option("--minutes", callback=opt.minutes, help="How long a --long run trains, in minutes.")
+    ] = 10,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="PATH", help="Prove this interpreter's torch and DeepSpeed, in no container."),
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", metavar="cpu|cuda", help="With --python: what to train on.")
+    ] = None,
     timeout: Annotated[
         float,
         typer.Option(
@@ -99,12 +122,29 @@ def smoke(
         ),
     ] = 600,
 ) -> None:
-    """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing."""
-    from envbuild.pipeline.build import smoke as run_smoke
-    from envbuild.pipeline.report import lines
+    """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing.
 
+    Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, or this host cannot show
+    that level (what was shown is in the evidence all the same).
+    """
+    from envbuild.pipeline.gates import parse_gpus
+    from envbuild.pipeline.proof import Wish
+
+    wish = Wish(
+        timeout=timeout, gpus=parse_gpus(gpus), force=force, long_seconds=minutes * 60 if long else None,
+        allow_level=_level(allow_level),
+    )  # fmt: skip
+    _smoke_arguments(image, python, accelerator, host)
     with opt.narrated(project, host, verbose=verbose, quiet=quiet) as bench:
-        proof, ref = run_smoke(bench, image, row=row, timeout=timeout)
+        if python is not None:
+            from envbuild.cli.bare import smoke_interpreter
+
+            smoke_interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
+            return
+        from envbuild.pipeline.build import smoke as run_smoke
+        from envbuild.pipeline.report import lines
+
+        proof, ref = run_smoke(bench, image or "", row=row, wish=wish)
     if json:
         output.document(
             "smoke",
@@ -112,12 +152,29 @@ def smoke(
             image=ref,
             level=proof.level.value,
             evidence=str(proof.path),
+            reused=proof.reused,
         )
         return
-    output.text(f"{ref} passes at level {proof.level.value}")
+    output.text(f"{ref} {'has passed' if proof.reused else 'passes'} at level {proof.level.value}")
     if not quiet:
         for line in lines(proof.record, proof.path):
             output.text(line)
+
+
+def _smoke_arguments(image: str | None, python: str | None, accelerator: str | None, host: str | None) -> None:
+    from envbuild.errors import InputError
+
+    if (image is None) == (python is None):
+        raise InputError(
+            "smoke takes an image or --python, and not both" if image else "smoke needs an image, or --python PATH",
+            hint="envbuild smoke IMAGE, or envbuild smoke --python /path/to/python",
+        )
+    if python is None and accelerator is not None:
+        raise InputError("--accelerator goes with --python; an image trains on what its row says")
+    if python is not None and host is not None:
+        raise InputError("--host goes with an image; --python runs on this host, in no container")
+    if accelerator not in (None, "cpu", "cuda"):
+        raise InputError(f"--accelerator: '{accelerator}' is none", hint="Say cpu or cuda.")
 
 
 def promote(
@@ -184,8 +241,10 @@ def _level(text: str | None) -> Level | None:
 
     if text is None:
         return None
-    if text not in ("built", "cpu"):
-        raise InputError(f"--allow-level: '{text}' is not a level that can be allowed", hint="Say built or cpu.")
+    if text not in ("built", "cpu", "gpu-mig"):
+        raise InputError(
+            f"--allow-level: '{text}' is not a level that can be allowed", hint="Say built, cpu or gpu-mig."
+        )
     return Level(text)
 
 
@@ -200,6 +259,7 @@ def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]
             "level": result.level.value,
             "evidence": str(result.evidence),
             "seconds": round(result.seconds, 3),
+            "reason": result.reason,
             "written": [str(path) for path in written],
         }
         output.document("images", images=[image])
@@ -211,6 +271,8 @@ def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]
     took = f" in {result.seconds:.0f} s" if result.seconds >= 1 else ""
     said = f"{result.environment}: {result.status}, level {result.level.value}{took}"
     output.narrate(f"{said}; see: envbuild show {result.environment}")
+    if result.reason:
+        output.narrate(result.reason)
     for path in written:
         output.narrate(f"wrote {path}")
 

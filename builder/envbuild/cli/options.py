@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.workbench import Workbench
 
 
-def _rows(incomplete: str) -> list[str]:
+def rows(incomplete: str) -> list[str]:
     """Names of rows for shell completion; a broken matrix completes to nothing."""
     try:
         from envbuild.pipeline.workbench import Workbench
@@ -33,16 +33,23 @@ def seconds(value: float) -> float:
     return value
 
 
-Row = Annotated[str, typer.Argument(metavar="ENV", help="A row of the matrix.", autocompletion=_rows)]
+def minutes(value: float) -> float:
+    """A length of training that can be waited for."""
+    if not 0.1 <= value <= _LONGEST / 60:
+        raise typer.BadParameter(f"say a number of minutes from 0.1 to {_LONGEST // 60} (30 days)")
+    return value
+
+
+Row = Annotated[str, typer.Argument(metavar="ENV", help="A row of the matrix.", autocompletion=rows)]
 Rows = Annotated[
-    list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows; all when none is named.", autocompletion=_rows)
+    list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows; all when none is named.", autocompletion=rows)
 ]
 Image = Annotated[
-    str, typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=_rows)
+    str, typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=rows)
 ]
 RowOption = Annotated[
     str | None,
-    typer.Option("--row", metavar="ENV", help="The row whose claims count.", autocompletion=_rows),
+    typer.Option("--row", metavar="ENV", help="The row whose claims count.", autocompletion=rows),
 ]
 ProjectOption = Annotated[
     Path | None,
@@ -57,8 +64,16 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only the resul
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
 LevelOption = Annotated[
     str | None,
-    typer.Option("--allow-level", metavar="built|cpu", help="Tag below the required level; the tag says so."),
+    typer.Option("--allow-level", metavar="built|cpu|gpu-mig", help="Tag below the required level; the tag says so."),
 ]
+
+GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus", metavar="all|none|GPU,...", help="For cuda rows: by UUID or index; all that fit without it."
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Run again although there is evidence.")]
 
 
 def workbench(project: Path | None, host: str | None = None) -> Workbench:

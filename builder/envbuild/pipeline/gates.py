@@ -56,12 +56,14 @@ class Surroundings:
         image_env: The variables of the image.
         compat: The image carries a cuda-compat library.
         engine: The engine's address, for messages.
+        any_gpu: Held to no row: every GPU is one that counts.
     """
 
     host: HostGpus | DriverFault | None
     image_env: Mapping[str, str]
     compat: bool = False
     engine: str = ""
+    any_gpu: bool = False
 
 
 def parse_gpus(text: str | None) -> tuple[str, ...]:
@@ -120,6 +122,16 @@ def lenient(decision: Decision, env: Environment, facts: Facts, allowed: Level |
     return _on_cpu(env, facts, milder)
 
 
+def podman_refused(env: Environment, decision: Decision) -> Decision:
+    """Podman's Docker-compatible API takes a request for GPUs and ignores it, so a smoke there would prove nothing."""
+    refusal = _finding(
+        "gate.runtime", env, "this engine is Podman, whose Docker-compatible API ignores requests for GPUs",
+        f"Use a Docker Engine (--host). By hand: podman run --device nvidia.com/gpu=all. {_OPTIONS}",
+        source="https://github.com/containers/podman/issues/22645",
+    )  # fmt: skip
+    return dataclasses.replace(decision, device=None, findings=(*decision.findings, refusal))
+
+
 def fits(env: Environment, facts: Facts, product: str, sm: str | None = None) -> str | None:
     """The row's name for a GPU, by its product name and its compute capability; None when it is none of the row's."""
     for name in env.gpus:
@@ -137,7 +149,8 @@ def _chosen(env: Environment, facts: Facts, around: Surroundings, host: HostGpus
         return _refused(_finding("gate.gpu", env, f"there is no GPU {', '.join(missing)} here; there are: {there}",
                                  "nvidia-smi -L lists them."))  # fmt: skip
     parents = [gpu for gpu, _ in slices]
-    foreign = [gpu for gpu in (*gpus, *parents) if fits(env, facts, gpu.name, gpu.sm) is None]
+    every = () if around.any_gpu else (*gpus, *parents)
+    foreign = [gpu for gpu in every if fits(env, facts, gpu.name, gpu.sm) is None]
     if wanted == ALL:
         gpus = [gpu for gpu in gpus if gpu not in foreign]
         slices = [(gpu, part) for gpu, part in slices if gpu not in foreign]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from envbuild.model import Environment, Finding, ImageIdentity
 from envbuild.pipeline.smoking import outcome_of, probes_in, smoke_spec
 
 _INSPECT_SECONDS = 300.0
+_COMPAT = re.compile(r"usr/local/cuda[^/]*/compat/libcuda\.so\.1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +25,13 @@ class Inspected:
         identity: Who it is, from its exported config.
         reports: The raw reports: ``outside`` and ``inside``.
         findings: Where it is not what the row says.
+        compat: It carries NVIDIA's cuda-compat library, where NVIDIA's packages put it.
     """
 
     identity: ImageIdentity
     reports: dict[str, Any]
     findings: tuple[Finding, ...]
+    compat: bool = False
 
 
 def inspect_image(
@@ -58,4 +62,5 @@ def inspect_image(
     else:
         findings = content.inspect(env, outside, inside, sms=sms)
     reports = {"outside": dataclasses.asdict(outside), "inside": inside}
-    return Inspected(identity=image.identity, reports=reports, findings=tuple(findings))
+    compat = any(_COMPAT.fullmatch(path) for path in image.entries)
+    return Inspected(identity=image.identity, reports=reports, findings=tuple(findings), compat=compat)
