@@ -88,9 +88,21 @@ class Daemon:
             self.process.send_signal(number)
             self.process.wait(60)
             self.process = None
-        for path in (self.folder / "pid", self.folder / "exec/containerd/containerd.pid"):
-            if number == signal.SIGKILL:
+        if number == signal.SIGKILL:
+            # What a killed engine leaves behind keeps the next one from starting.
+            for path in (self.folder / "pid", self.folder / "exec/containerd/containerd.pid"):
                 path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """End it, and what one that was killed left behind: its shims, by their number, and its mount."""
+        self.end()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if f"-address\0{self.folder}/" in path.read_text():
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+        with contextlib.suppress(subprocess.CalledProcessError):
+            subprocess.run(["umount", f"{self.folder}/data"], check=True, timeout=30, stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +128,7 @@ def daemon(tools: Path) -> Iterator[Daemon]:
         made.start()
         yield made
     finally:
-        made.end()
-        shutil.rmtree(folder, ignore_errors=True)
+        made.remove()
 
 
 def document(accelerator: str, ranks: int, name: str = "NVIDIA H200") -> dict[str, Any]:
@@ -382,6 +393,8 @@ def test_an_engine_that_is_killed_in_the_middle_tags_nothing(daemon: Daemon, tmp
     assert "Traceback" not in err and "is not reachable" in err
     assert fake.tags == {CANDIDATE}
     assert not list((tmp_path / "store/evidence").rglob("*")), "and nothing was written"
+    later = fake("smoke", ROW, nvml="init 18\n")
+    assert later.code == 5 and "removed a leftover of a run that ended" in later.err
     fake.remove()
 
 
