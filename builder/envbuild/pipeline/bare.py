@@ -20,6 +20,7 @@ from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence import Host
 from envbuild.evidence.bare import HostEvidence, fingerprint, save_host
 from envbuild.judge import content, smoke
+from envbuild.judge.claims import module
 from envbuild.judge.number import show
 from envbuild.judge.outcome import dig, document
 from envbuild.judge.suite import probes_folder, suite_hash
@@ -119,7 +120,7 @@ def prove_host(
 
 def _content(
     interpreter: Path, env: Environment | None, accelerator: Accelerator | None
-) -> tuple[dict[str, Any] | None, list[Finding]]:
+) -> tuple[dict[str, Any], list[Finding]]:
     """What the modules say. An op that would be compiled on first use is normal on a bare host: a warning."""
     ops = ",".join(env.deepspeed.ops) if env else ""
     named = accelerator or (env.accelerator if env else "cpu")
@@ -127,17 +128,17 @@ def _content(
     outcome = run_probe(argv, _CONTENT_SECONDS)
     inside = document(outcome, content.SCHEMA)
     if inside is None:
-        return None, smoke.explain_failure(outcome, probe="content")
+        return {}, smoke.explain_failure(outcome, probe="content")
     findings = []
     for name in ("torch", "deepspeed"):
-        reason = dig(inside, "modules", "imported", name, "error")
-        if reason is not None or dig(inside, "modules", "imported", name, "version") is None:
+        reason = module(inside, "imported", name, "error")
+        if reason is not None or module(inside, "imported", name, "version") is None:
             findings.append(
                 _finding(f"{_RULE}{name}", interpreter, f"{name} cannot be imported: {show(reason or 'no version')}",
                          f"Install it for this interpreter: {interpreter} -m pip install {name}")
             )  # fmt: skip
     for op in env.deepspeed.ops if env and not findings else ():
-        figures = dig(inside, "modules", "ops", op)
+        figures = module(inside, "ops", op)
         if dig(figures, "loaded") is not True:
             findings.append(
                 _finding(f"{_RULE}op", interpreter, f"{op} is not there ahead of time; it is compiled on first use: "
@@ -151,10 +152,10 @@ def _decision(
     bench: Workbench,
     env: Environment | None,
     accelerator: Accelerator | None,
-    inside: Mapping[str, Any] | None,
+    inside: Mapping[str, Any],
     wish: Wish,
 ) -> Decision:
-    can_gpu = dig(inside, "modules", "torch", "cuda") is not None
+    can_gpu = module(inside, "torch", "cuda") is not None
     asked = accelerator or (env.accelerator if env else None) or ("cuda" if can_gpu else "cpu")
     held = (env or described(inside)).model_copy(update={"accelerator": asked})
     host = read_gpus() if asked == "cuda" and wish.gpus != NONE else None
@@ -169,7 +170,7 @@ def _decision(
 
 
 def _train(
-    interpreter: Path, env: Environment | None, inside: Mapping[str, Any] | None, decision: Decision, wish: Wish
+    interpreter: Path, env: Environment | None, inside: Mapping[str, Any], decision: Decision, wish: Wish
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     device = decision.device
     assert device is not None

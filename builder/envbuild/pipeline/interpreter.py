@@ -12,6 +12,7 @@ from typing import Any
 
 from envbuild import process
 from envbuild.errors import InputError
+from envbuild.judge.claims import module
 from envbuild.judge.outcome import Outcome, dig
 from envbuild.model import Environment
 
@@ -65,10 +66,10 @@ def run_probe(argv: tuple[str, ...], timeout: float, extra: Mapping[str, str] | 
                    seconds=time.monotonic() - began)  # fmt: skip
 
 
-def described(inside: Mapping[str, Any] | None) -> Environment:
+def described(inside: Mapping[str, Any]) -> Environment:
     """A row that says just what the interpreter's modules say of themselves, for one that is held to no row."""
-    version, _, local = str(dig(inside, "modules", "imported", "torch", "version")).partition("+")
-    deepspeed = str(dig(inside, "modules", "imported", "deepspeed", "version"))
+    version, _, local = str(module(inside, "imported", "torch", "version")).partition("+")
+    deepspeed = str(module(inside, "imported", "deepspeed", "version"))
     python = _release(str(dig(inside, "python", "version"))).split(".")
     return Environment.model_validate(
         {
