@@ -9,8 +9,8 @@ import pytest
 from envbuild import facts
 from envbuild.errors import InputError
 from envbuild.matrix import load
-from envbuild.model import Environment, Level, Severity
-from envbuild.pipeline.gates import ALL, NONE, Decision, Surroundings, decide, lenient, parse_gpus, podman_refused
+from envbuild.model import Environment, Level
+from envbuild.pipeline.gates import ALL, NONE, Decision, Surroundings, decide, lenient, obstructed, parse_gpus
 from envbuild.pipeline.gpus import DriverFault, Gpu, HostGpus, Slice, fault_of, has_hardware, profile_of, version_text
 from envbuild.pipeline.requirements import unfulfilled
 from envbuild.pipeline.smoking import CPU
@@ -215,8 +215,8 @@ def test_an_engine_elsewhere_is_left_to_find_out() -> None:
     assert rules(found) == [("gate.gpu", "info")] and "ssh://far" in found.findings[0].message
 
 
-def test_podman_is_refused_because_it_would_ignore_the_request() -> None:
-    found = podman_refused(ROW, decided(host(gpu(0))))
+def test_an_engine_that_cannot_give_gpus_is_refused_before_it_would_ignore_the_request() -> None:
+    found = obstructed(ROW, decided(host(gpu(0))), "it is Podman")
     assert found.device is None and rules(found) == [("gate.runtime", "error")]
 
 
@@ -247,4 +247,3 @@ def test_names_and_numbers_of_nvml() -> None:
     assert profile_of("NVIDIA H200 MIG 1c.3g.71gb", 71 << 30) == "1c.3g.71gb"
     assert profile_of("NVIDIA H200 MIG 1g.18gb+me", 18 << 30) == "1g.18gb+me"
     assert profile_of("NVIDIA H200", 18 << 30) == "18gb"
-    assert all(finding.severity is Severity.ERROR for finding in podman_refused(ROW, decided(host(gpu(0)))).findings)

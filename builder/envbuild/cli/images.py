@@ -205,7 +205,6 @@ def run(
     dry_run: opt.DryRunOption = False,
 ) -> None:
     """Run a command in a row's image, as it was smoked: shared memory, memlock, GPUs, your uid, this folder."""
-    from envbuild.engines import run_argv
     from envbuild.errors import InputError
     from envbuild.pipeline.build import locate
     from envbuild.pipeline.running import run_spec
@@ -220,7 +219,7 @@ def run(
         interactive = sys.stdin.isatty() and sys.stdout.isatty()
         spec = run_spec(env, ref, tuple(command or ()), folder=Path.cwd(), interactive=interactive)
         spec = bench.engine.granted(spec, bench.sink)
-        line = run_argv(bench.engine.any_client(), bench.engine.endpoint, spec)
+        line = bench.engine.run_line(spec)
     if dry_run:
         output.text(shlex.join(line))
         return

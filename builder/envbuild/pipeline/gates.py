@@ -122,11 +122,11 @@ def lenient(decision: Decision, env: Environment, facts: Facts, allowed: Level |
     return _on_cpu(env, facts, milder)
 
 
-def podman_refused(env: Environment, decision: Decision) -> Decision:
-    """Podman's Docker-compatible API takes a request for GPUs and ignores it, so a smoke there would prove nothing."""
+def obstructed(env: Environment, decision: Decision, obstacle: str) -> Decision:
+    """The same, when the engine cannot give its GPUs to a container: then a smoke would prove nothing."""
     refusal = _finding(
-        "gate.runtime", env, "this engine is Podman, whose Docker-compatible API ignores requests for GPUs",
-        f"Use a Docker Engine (--host). By hand: podman run --device nvidia.com/gpu=all. {_OPTIONS}",
+        "gate.runtime", env, obstacle,
+        f"Install Podman's client (4.1 or newer), or use a Docker Engine (--host). {_OPTIONS}",
         source="https://github.com/containers/podman/issues/22645",
     )  # fmt: skip
     return dataclasses.replace(decision, device=None, findings=(*decision.findings, refusal))

@@ -16,7 +16,7 @@ from envbuild.errors import GateError
 from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Environment, Finding, Level, Severity
-from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient, podman_refused
+from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient, obstructed
 from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.host import describe
 from envbuild.pipeline.inspecting import inspect_image
@@ -136,8 +136,8 @@ def _decided(bench: Workbench, env: Environment, info: ImageInfo, wish: Wish, *,
     around = Surroundings(host=host, image_env=dict(info.env), compat=compat, engine=bench.engine.endpoint)
     decision = lenient(decide(env, bench.facts, around, wish.gpus), env, bench.facts, wish.allow_level)
     device = decision.device
-    if device is not None and device.accelerator == "cuda" and bench.engine.info().kind == "podman":
-        return lenient(podman_refused(env, decision), env, bench.facts, wish.allow_level)
+    if device is not None and device.accelerator == "cuda" and (obstacle := bench.engine.gpu_obstacle):
+        return lenient(obstructed(env, decision, obstacle), env, bench.facts, wish.allow_level)
     return decision
 
 
