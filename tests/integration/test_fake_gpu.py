@@ -71,7 +71,8 @@ class Daemon:
 
     def start(self) -> DockerEngine:
         env = {**os.environ, "PATH": f"{self.tools}:{os.environ['PATH']}", "FAKE_GPU_DIR": str(self.folder)}
-        argv = ["dockerd", "--host", self.host, "--data-root", f"{self.folder}/data", "--exec-root",
+        # In a network of its own: a dockerd without a bridge removes docker0, which is another engine's.
+        argv = ["unshare", "--net", "dockerd", "--host", self.host, "--data-root", f"{self.folder}/data", "--exec-root",
                 f"{self.folder}/exec", "--pidfile", f"{self.folder}/pid", "--bridge", "none", "--iptables=false",
                 "--ip6tables=false"]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
