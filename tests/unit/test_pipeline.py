@@ -19,8 +19,10 @@ from envbuild.events import Event, Note
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Finding, Level, Severity
 from envbuild.pipeline import build as pipeline
+from envbuild.pipeline import prove as proving_module
 from envbuild.pipeline import report
 from envbuild.pipeline.build import BuildOptions, build, locate, promote, smoke, up_to_date
+from envbuild.pipeline.gpus import fault_of
 from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import FindingsError, Target, prepare
@@ -33,6 +35,8 @@ CONFIG = "c" * 64
 
 class FakeEngine:
     """Images by id, ids by name, and everything that was asked to change."""
+
+    local, endpoint, gpu_obstacle = True, "unix:///fake", ""
 
     def __init__(self) -> None:
         self.ids: dict[str, ImageInfo] = {}
@@ -236,10 +240,12 @@ def test_evidence_of_another_hosts_gpu_keeps_an_image_up_to_date(bench: Bench) -
 
 def test_an_image_below_its_level_names_what_is_missing_and_how_to_finish(bench: Bench, proving: Proving) -> None:
     missing = Finding(rule="gate.gpu", severity=Severity.WARNING, subject="h200-cu130", message="no GPU here")
-    proving(Level.CPU, missing)
+    asked = proving(Level.CPU, missing)
+    bench.sink = lambda event: asked.append(getattr(event, "message", ""))
     with pytest.raises(FindingsError) as caught:
         build(bench, "h200-cu130", BuildOptions())
     assert caught.value.exit_code == 5 and caught.value.findings == (missing,)
+    assert asked.index("[gate.gpu] this host has no NVIDIA GPU") < asked.index("build"), "told before the long build"
     assert "envbuild smoke h200-cu130, then envbuild promote h200-cu130" in caught.value.hint
     assert bench.fake.changes == [], "nothing tagged, and the candidate's name is kept"
     assert bench.fake.names[bench.target("h200-cu130").candidate] == "sha256:new"
@@ -433,6 +439,7 @@ def proving(monkeypatch: pytest.MonkeyPatch) -> Proving:
             asked.append("build")
             bench.fake.add("new", target.candidate, env=target.env.name, target=target.rendering.target_id)
 
+        monkeypatch.setattr(proving_module, "read_gpus", lambda: fault_of(12, "", hardware=False))
         monkeypatch.setattr(pipeline, "prove", prove)
         monkeypatch.setattr(pipeline, "build_image", build_image)
         return asked

@@ -18,7 +18,7 @@ from envbuild.pipeline.locate import locate, not_a_rows_own, own_target, require
 from envbuild.pipeline.names import Names, derived_names, give, names
 from envbuild.pipeline.prepare import Target, find_lock, prepare, require_clean
 from envbuild.pipeline.proof import Proof, Wish
-from envbuild.pipeline.prove import SMOKE_SECONDS, note_unsigned, prove, proven
+from envbuild.pipeline.prove import SMOKE_SECONDS, foresee, note_unsigned, prove, proven
 from envbuild.pipeline.runs import exclusive, running
 from envbuild.pipeline.workbench import Workbench
 
@@ -197,6 +197,7 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
             "it is never overwritten",
             hint=f"If it may go, remove its name, and build again: docker rmi {wanted.proven}",
         )
+    foresee(bench, target.env, options.wish)
     build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout)
     evidence.remember_built(target.rendering.target_id, _present(bench, target.candidate).id)
     return target.candidate, "built"

@@ -131,9 +131,17 @@ def prove(
     return Proof(engine_id=info.id, level=level, path=path, record=record, missing=decision.findings)
 
 
-def _decided(bench: Workbench, env: Environment, info: ImageInfo, wish: Wish, *, compat: bool) -> Decision:
+def foresee(bench: Workbench, env: Environment, wish: Wish) -> None:
+    """Say before a long build what will stand in the way of its proof; it stops nothing yet."""
+    for finding in _decided(bench, env, None, wish, compat=True).findings:
+        if finding.severity is not Severity.INFO:
+            bench.sink(Note(message=f"[{finding.rule}] {finding.message}", level="warning"))
+
+
+def _decided(bench: Workbench, env: Environment, info: ImageInfo | None, wish: Wish, *, compat: bool) -> Decision:
     host = read_gpus() if env.accelerator == "cuda" and bench.engine.local and wish.gpus != NONE else None
-    around = Surroundings(host=host, image_env=dict(info.env), compat=compat, engine=bench.engine.endpoint)
+    image_env = dict(info.env) if info else {}
+    around = Surroundings(host=host, image_env=image_env, compat=compat, engine=bench.engine.endpoint)
     decision = lenient(decide(env, bench.facts, around, wish.gpus), env, bench.facts, wish.allow_level)
     device = decision.device
     if device is not None and device.accelerator == "cuda" and (obstacle := bench.engine.gpu_obstacle):
@@ -220,4 +228,4 @@ def note_unsigned(bench: Workbench) -> None:
     bench.sink(Note(message="the evidence is not signed: no signing key is configured"))
 
 
-__all__ = ["SMOKE_SECONDS", "Proof", "Wish", "as_dict", "claims", "note_unsigned", "prove", "proven"]
+__all__ = ["SMOKE_SECONDS", "Proof", "Wish", "as_dict", "claims", "foresee", "note_unsigned", "prove", "proven"]
