@@ -224,15 +224,19 @@ _SITE_TEXT = """\
 # [paths]
 # cache = "/var/cache/envbuild"
 
+# Whose evidence counts: public keys, as files or as PEM texts (`envbuild key show` prints yours).
 # [trust]
-# keys = []
+# keys = ["keys/build-farm.pub"]
 
+# With what `build` and `smoke` sign evidence: a private key of mode 0600, outside the project (`envbuild key new`).
 # [signing]
-# key = "signing-key.pem"
+# key = "~/.config/envbuild/keys/signing.pem"
 """
 
 _GITIGNORE_TEXT = """\
 # envbuild.toml may hold credentials of your site; matrix.yaml and images/ are what is reviewed.
 /envbuild.toml
 /wheels/
+# Private keys. Better keep them elsewhere.
+*.pem
 """

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -55,35 +55,70 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     Raises:
         EngineError: The disk is full or the folder cannot be written.
     """
-    content = data.encode() if isinstance(data, str) else data
-    make_folder(path.parent)
-    temporary: str | None = None
+    write_together([(path, data)])
+
+
+def write_together(files: Sequence[tuple[Path, bytes | str]]) -> None:
+    """Write files that belong together, each as ``write_atomic`` does, in the order given.
+
+    The first one appears when every one is on the disk: a full disk changes none of them. A kill between two renames
+    leaves the first ones new and the others old, so what a reader must not find alone comes last.
+
+    Raises:
+        EngineError: As ``write_atomic``; it names the file.
+    """
+    temporaries: list[Path] = []
+    path = Path()
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            # mkstemp makes files for the owner alone; these are as readable as any other file of the user.
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-        temporary = None
-        _sync_folder(path.parent)
+        for path, data in files:
+            make_folder(path.parent)
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+            temporaries.append(Path(name))
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                file.flush()
+                # mkstemp makes files for the owner alone; these are as readable as any other file of the user.
+                os.fchmod(file.fileno(), 0o666 & ~_umask())
+                os.fsync(file.fileno())
+        for path, _ in files:
+            temporaries[0].replace(path)
+            temporaries.pop(0)
+            _sync_folder(path.parent)
     except OSError as error:
         raise _store_error("write", path, error) from error
     finally:
-        if temporary is not None:
+        for temporary in temporaries:
             with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+                temporary.unlink()
+
+
+def remove(path: Path) -> None:
+    """Remove a file; one that is not there is removed already.
+
+    Raises:
+        EngineError: The folder cannot be written.
+    """
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _store_error("remove", path, error) from error
+    _sync_folder(path.parent)
 
 
 def write_json(path: Path, document: object) -> None:
-    """Write JSON atomically: sorted keys, two spaces, a newline at the end, so that equal documents are equal bytes.
+    """Write JSON atomically, as ``encode_json`` writes it.
 
     Raises:
         EngineError: As ``write_atomic``.
     """
-    write_atomic(path, json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomic(path, encode_json(document))
+
+
+def encode_json(document: object) -> str:
+    """JSON with sorted keys, two spaces and a newline at the end, so that equal documents are equal bytes."""
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> object:

@@ -11,7 +11,7 @@ import pytest
 
 from envbuild import __version__
 
-COMMANDS = ["list", "show", "check", "lock", "render", "build", "smoke", "promote", "run", "init"]
+COMMANDS = ["list", "show", "check", "lock", "render", "build", "smoke", "promote", "run", "verify", "init", "key"]
 
 
 # --- help and version -------------------------------------------------------------------------------------------------
@@ -31,6 +31,13 @@ def test_help_of_a_command_has_an_example(command: str, cli: Any) -> None:
     done = cli(command, "--help")
     assert (done.code, done.err) == (0, "")
     assert f"Example: envbuild {command}" in done.out
+
+
+@pytest.mark.parametrize("command", ["new", "show"])
+def test_help_of_a_key_command_has_an_example(command: str, cli: Any) -> None:
+    done = cli("key", command, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert f"Example: envbuild key {command}" in done.out
 
 
 def test_version(cli: Any) -> None:
@@ -135,6 +142,42 @@ def test_build_dry_run_of_a_row_without_a_lock(cli: Any, project: Path) -> None:
     assert not (project / "images" / "a100-cu118").exists()
 
 
+# --- key --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_made_shown_and_never_overwritten(cli: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "home" / ".config" / "envbuild" / "keys"
+    assert cli("key", "new", "--dry-run").out.splitlines() == [f"{folder}/signing.pem", f"{folder}/signing.pub"]
+    assert not folder.exists()
+    made = cli("key", "new")
+    assert made.code == 0 and f'key = "{folder}/signing.pem"' in made.err
+    assert (folder / "signing.pem").stat().st_mode & 0o777 == 0o600 and folder.stat().st_mode & 0o777 == 0o700
+    public = (folder / "signing.pub").read_text()
+    assert made.out.endswith(public) and "PRIVATE" not in made.out + made.err
+    shown, private = cli("key", "show", str(folder / "signing.pub"), "--json").json, cli("key", "show", "--json").json
+    assert shown["schema"] == "envbuild.key/1"
+    ((key,), (same,)) = shown["keys"], private["keys"]
+    assert key["type"] == "ed25519" and key["public"] == public
+    assert (key["id"], key["public"]) == (same["id"], same["public"]) and key["id"] in made.out
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    again = cli("key", "new")
+    assert again.code == 2 and "never overwritten" in again.err and again.out == ""
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    (folder / "signing.pem").chmod(0o640)
+    refused = cli("key", "show")
+    assert refused.code == 2 and f"chmod 600 {folder}/signing.pem" in refused.err
+
+
+def test_a_key_with_a_passphrase_needs_it(cli: Any, tmp_path: Path) -> None:
+    made = cli("key", "new", "--out", "farm", "--json", cwd=tmp_path, ENVBUILD_KEY_PASSPHRASE="secret")
+    assert made.code == 0 and made.json["keys"][0]["private_file"] == f"{tmp_path}/farm"
+    assert "ENCRYPTED" in (tmp_path / "farm").read_text()
+    bare = cli("key", "show", "farm", cwd=tmp_path)
+    assert bare.code == 2 and "ENVBUILD_KEY_PASSPHRASE" in bare.err
+    assert cli("key", "show", "farm", cwd=tmp_path, ENVBUILD_KEY_PASSPHRASE="secret").code == 0
+    assert cli("key", "show", "farm.pub", cwd=tmp_path).code == 0
+
+
 # --- init and where the project is ------------------------------------------------------------------------------------
 
 
@@ -177,6 +220,7 @@ def test_the_project_is_found_upwards_or_named_or_the_packaged_one(cli: Any, pro
         ("envbuild check cpu a", ["a100-cu118"]),
         ("envbuild smoke x --row c", ["cpu"]),
         ("envbuild pro", ["promote"]),
+        ("envbuild verify c", ["cpu"]),
         ("envbuild show z", []),
     ],
 )

@@ -72,6 +72,45 @@ def test_levels_that_can_be_allowed(cli: Any) -> None:
         refused(cli(command, "cpu", "--allow-level", "gpu"), 2, "'gpu' is not a level", "built, cpu or gpu-mig")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [("--require", "declared", "built, cpu"), ("--sm", "H100", "as 90"), ("--max-age", "1y", "12h")],
+)
+def test_what_verify_cannot_be_asked(option: str, value: str, said: str, cli: Any) -> None:
+    refused(cli("verify", "cpu", option, value), 2, f"{option}: '{value}' is not", said)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [("build", "cpu"), ("smoke", "some/image:1"), ("build", "cpu", "--dry-run")])
+def test_a_signing_key_that_cannot_be_used_stops_before_the_engine_is_asked(
+    command: tuple[str, ...], cli: Any, project: Path
+) -> None:
+    refused(
+        cli(*command, "--key", "nowhere.pem"), 2, f"{project}/nowhere.pem: there is no such key", "envbuild key new"
+    )
+    assert "nowhere.pem" in document(cli(*command, "--json", ENVBUILD_SIGNING_KEY="nowhere.pem"), 2, "input")["message"]
+    (project / "open.pem").write_text("-----BEGIN PRIVATE KEY-----\n")
+    (project / "open.pem").chmod(0o644)
+    (project / "envbuild.toml").write_text('[signing]\nkey = "open.pem"\n')
+    refused(cli(*command), 2, "can be read or changed by others", "chmod 600")
+
+
+def test_trusted_keys_that_cannot_be_used(cli: Any, project: Path) -> None:
+    refused(cli("verify", "cpu", "--key", "a.pub", "--key", "b.pub"), 2, "a.pub: there is no", "b.pub: there is no")
+    (project / "matrix.pub").write_text("-----BEGIN PRIVATE KEY-----\nsecret\n")
+    done = cli("verify", "cpu", "--key", "matrix.pub")
+    refused(done, 2, "this is a private key")
+    assert "secret" not in done.err
+
+
+def test_a_folder_is_a_bundle_and_bundles_come_later(cli: Any, project: Path) -> None:
+    (project / "cpu").mkdir()
+    refused(cli("verify", "images"), 2, "is a folder.*bundles cannot be verified yet")
+    refused(cli("verify", "cpu"), 3, "no Docker Engine answers")
+
+
 # --- the matrix -------------------------------------------------------------------------------------------------------
 
 TYPO = "schema: envbuild.matrix/1\nenvironments:\n  cpu:\n    acelerator: cpu\n    pythn: '3.11'\n"
@@ -211,7 +250,7 @@ def test_a_stale_lock(cli: Any, project: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["build", "cpu"], ["build", "cpu", "--dry-run"], ["smoke", "some/image:1"], ["promote", "cpu"]],
+    [["build", "cpu"], ["build", "cpu", "--dry-run"], ["smoke", "some/image:1"], ["promote", "cpu"], ["verify", "cpu"]],
     ids=" ".join,
 )
 def test_without_an_engine(arguments: list[str], cli: Any) -> None:

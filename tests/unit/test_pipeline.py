@@ -16,6 +16,7 @@ from envbuild import evidence
 from envbuild.engines import ImageInfo
 from envbuild.errors import EnvbuildError, GateError, InputError
 from envbuild.events import Event, Note
+from envbuild.evidence import keys
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Finding, Level, Severity
 from envbuild.pipeline import build as pipeline
@@ -167,6 +168,22 @@ def test_not_up_to_date(bench: Bench, case: str) -> None:
         built(bench, "cpu", "1", Level.BUILT if case == "weaker" else None, named="proven")
     assert up_to_date(bench, target) is None
     assert bench.fake.changes == []
+
+
+def test_evidence_that_the_sites_key_has_not_signed_is_not_up_to_date(bench: Bench, tmp_path: Path) -> None:
+    target = built(bench, "cpu", "1", Level.CPU, named="proven")
+    for name in ("own.pem", "other.pem"):
+        keys.make(tmp_path / name)
+    own, other = (keys.load_signing(tmp_path / name) for name in ("own.pem", "other.pem"))
+    assert up_to_date(bench, target) is not None, "without a key nothing has to be signed"
+    for key, signer, current in ((own, None, False), (own, own, True), (other, own, False)):
+        bench.__dict__["signing_key"] = key
+        record = evidence.read(evidence.records("sha256:1")[0])
+        path = evidence.save(record, "sha256:1", key=signer)
+        assert (up_to_date(bench, target) is not None) is current
+    evidence.envelope_of(path).write_bytes(b"")
+    bench.__dict__["signing_key"] = own
+    assert up_to_date(bench, target) is None
 
 
 # --- promote: levels and names ----------------------------------------------------------------------------------------

@@ -57,6 +57,38 @@ def test_failed_write_keeps_the_old_content(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_files_that_belong_together_come_in_order_and_when_all_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "a" / "first", tmp_path / "b" / "second"
+    store.write_together([(first, "1"), (second, b"2")])
+    assert (first.read_text(), second.read_text()) == ("1", "2")
+    with pytest.raises(EngineError, match="second"):
+        store.write_together([(first, "new"), (second / "third", "new")])
+    assert first.read_text() == "1", "the second one could not be written"
+    real = Path.replace
+
+    def fail(self: Path, target: Path) -> Path:
+        if target == second:
+            raise OSError(errno.EIO, "broken")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(EngineError, match="second: broken"):
+        store.write_together([(first, "new"), (second, "new")])
+    assert (first.read_text(), second.read_text()) == ("new", "2")
+    assert list(first.parent.iterdir()) == [first] and list(second.parent.iterdir()) == [second]
+
+
+def test_removing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store.remove(tmp_path / "file")
+    store.remove(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(EngineError, match="cannot remove"):
+        store.remove(tmp_path)
+
+
 def test_a_folder_that_cannot_be_made_is_an_engine_error(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(EngineError, match="taken"):

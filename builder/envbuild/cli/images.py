@@ -48,6 +48,7 @@ def build(
     allow_level: opt.LevelOption = None,
     gpus: opt.GpusOption = None,
     force: opt.ForceOption = False,
+    key: opt.KeyOption = None,
     timeout: TimeoutOption = 7200,
     smoke_timeout: SmokeTimeoutOption = 600,
 ) -> None:
@@ -57,7 +58,9 @@ def build(
     5 the image does not pass or its evidence is too weak. Nothing is tagged unless the exit code is 0.
     """
     allowed = _level(allow_level)
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
+    settings = {"signing.key": key}
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
+        bench.need_signing_key()
         if not (dry_run or record or no_cache or force):
             from envbuild.pipeline.current import still_current
 
@@ -115,6 +118,7 @@ def smoke(
     accelerator: Annotated[
         str | None, typer.Option("--accelerator", metavar="cpu|cuda", help="With --python: what to train on.")
     ] = None,
+    key: opt.KeyOption = None,
     timeout: Annotated[
         float,
         typer.Option(
@@ -135,12 +139,13 @@ def smoke(
         allow_level=_level(allow_level),
     )  # fmt: skip
     _smoke_arguments(image, python, accelerator, host)
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet) as bench:
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
         if python is not None:
             from envbuild.cli.bare import smoke_interpreter
 
             smoke_interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
             return
+        bench.need_signing_key()
         from envbuild.pipeline.build import smoke as run_smoke
         from envbuild.pipeline.report import lines
 

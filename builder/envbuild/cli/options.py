@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,6 +76,12 @@ GpusOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Run again although there is evidence.")]
 
 
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--key", metavar="FILE", help="Private key that signs the evidence, in place of the site's."),
+]
+
+
 def workbench(project: Path | None, host: str | None = None) -> Workbench:
     """A silent workbench, for commands that only answer."""
     from envbuild.pipeline.workbench import Workbench
@@ -84,10 +90,17 @@ def workbench(project: Path | None, host: str | None = None) -> Workbench:
 
 
 @contextlib.contextmanager
-def narrated(project: Path | None, host: str | None, *, verbose: bool, quiet: bool) -> Iterator[Workbench]:
-    """A workbench whose events are shown on stderr while the block runs."""
+def narrated(
+    project: Path | None,
+    host: str | None,
+    *,
+    verbose: bool,
+    quiet: bool,
+    settings: Mapping[str, object] | None = None,
+) -> Iterator[Workbench]:
+    """A workbench whose events are shown on stderr while the block runs; ``settings`` override the site's."""
     from envbuild.cli.display import make_sink
     from envbuild.pipeline.workbench import Workbench
 
     with make_sink(quiet=quiet, verbose=verbose) as sink:
-        yield Workbench(project_folder=project, host=host, sink=sink)
+        yield Workbench(project_folder=project, host=host, sink=sink, settings=settings or {})

@@ -3,20 +3,40 @@
 A file of evidence is written only by running something. Its path says what it proves:
 ``<store>/evidence/<config digest>/<row>-<suite>-<level>.json``, with ``-<GPU>-<driver>`` behind the level where a GPU
 trained; an index maps an engine's own name for an image (which is no identity: stores differ) to the identity that was
-read from the exported config.
+read from the exported config. Beside a record that was signed lies its DSSE envelope, ``....dsse.json``;
+docs/evidence.md describes both.
 """
 
 from __future__ import annotations
 
-from envbuild.evidence.files import best, digest_of, every, is_built, path_of, records, remember_built, save
+from envbuild.evidence.files import (
+    best,
+    digest_of,
+    envelope_of,
+    every,
+    is_built,
+    path_of,
+    records,
+    remember_built,
+    save,
+    stored,
+)
+from envbuild.evidence.keys import PublicKey, SigningKey
 from envbuild.evidence.record import Evidence, Host, Identity, read, seen_on
+from envbuild.evidence.signing import State
+from envbuild.evidence.trust import Seal, signed_by
 
 __all__ = [
     "Evidence",
     "Host",
     "Identity",
+    "PublicKey",
+    "Seal",
+    "SigningKey",
+    "State",
     "best",
     "digest_of",
+    "envelope_of",
     "every",
     "is_built",
     "path_of",
@@ -25,4 +45,6 @@ __all__ = [
     "remember_built",
     "save",
     "seen_on",
+    "signed_by",
+    "stored",
 ]

@@ -7,12 +7,21 @@ from pathlib import Path
 
 from envbuild import store
 from envbuild.errors import EngineError
+from envbuild.evidence.keys import SigningKey
 from envbuild.evidence.record import Evidence, read
+from envbuild.evidence.signing import seal
+from envbuild.evidence.statement import document_of, payload
 from envbuild.model import Level
 
+ENVELOPE = ".dsse.json"
 
-def save(evidence: Evidence, engine_id: str) -> Path:
+
+def save(evidence: Evidence, engine_id: str, *, key: SigningKey | None = None) -> Path:
     """Write evidence into the store, atomically, and index it by the engine's id of the image.
+
+    With a key its signed statement is written beside it. The record comes last, and an unsigned one takes the envelope
+    of its predecessor away first: whatever a kill leaves between the two is never taken for signed, so the next run
+    with the key writes both again.
 
     Raises:
         EngineError: The store cannot be written.
@@ -20,7 +29,14 @@ def save(evidence: Evidence, engine_id: str) -> Path:
     path = path_of(
         evidence.image.config_digest, evidence.environment, evidence.suite, evidence.level, on=evidence.seen_on
     )
-    store.write_json(path, evidence.model_dump(mode="json", by_alias=True))
+    record = store.encode_json(document_of(evidence))
+    if key is None:
+        store.make_folder(path.parent)
+        store.remove(envelope_of(path))
+        store.write_atomic(path, record)
+    else:
+        envelope = store.encode_json(seal(payload(evidence), key))
+        store.write_together([(envelope_of(path), envelope), (path, record)])
     store.write_atomic(_index(engine_id), evidence.image.config_digest)
     return path
 
@@ -32,6 +48,11 @@ def path_of(config_digest: str, environment: str, suite: str, level: Level, *, o
         on: GPU and driver of a GPU's evidence (``Evidence.seen_on``): what another GPU has shown stays beside it.
     """
     return _folder(config_digest) / f"{'-'.join(filter(None, (environment, suite[:12], level.value, on)))}.json"
+
+
+def envelope_of(path: Path) -> Path:
+    """Where the signed statement of a record lies, whether or not there is one."""
+    return path.with_name(path.name.removesuffix(".json") + ENVELOPE)
 
 
 def digest_of(engine_id: str) -> str | None:
@@ -82,7 +103,7 @@ def every(engine_id: str, diff_ids: tuple[str, ...]) -> list[tuple[Evidence, Pat
     """Every record of an image that can be read and lies where it belongs, of any row and suite, newest first."""
     digest = digest_of(engine_id)
     found = []
-    for path in sorted(_folder(digest).glob("*.json")) if digest else ():
+    for path in stored(digest) if digest else ():
         try:
             record = read(path)
         except EngineError:
@@ -95,15 +116,27 @@ def every(engine_id: str, diff_ids: tuple[str, ...]) -> list[tuple[Evidence, Pat
 
 def _candidates(plain: Path) -> list[Path]:
     """The file of a level, and those that name a GPU and a driver too."""
-    return [path for path in (plain, *sorted(plain.parent.glob(f"{plain.stem}-*.json"))) if path.is_file()]
+    found = (plain, *sorted(plain.parent.glob(f"{plain.stem}-*.json")))
+    return [path for path in found if path.is_file() and not path.name.endswith(ENVELOPE)]
 
 
 def records(engine_id: str) -> list[Path]:
     """Every record of an image, of any suite, newest first."""
     digest = digest_of(engine_id)
-    if digest is None:
-        return []
-    return sorted(_folder(digest).glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    return [] if digest is None else stored(digest)
+
+
+def stored(config_digest: str) -> list[Path]:
+    """Every record that is kept for an image, of any row, suite and level, newest first. Not one is believed yet."""
+    found = [path for path in _folder(config_digest).glob("*.json") if not path.name.endswith(ENVELOPE)]
+    return sorted(found, key=lambda path: (_modified(path), path.name), reverse=True)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it went away, or leads nowhere
+        return 0.0
 
 
 def _folder(config_digest: str) -> Path:

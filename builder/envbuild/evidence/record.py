@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import datetime
+import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from envbuild.errors import EngineError
 from envbuild.model import Digest, Frozen, ImageIdentity, Level, Line, Name
+
+# A record of a row is some 30 KiB; one with every symbol of every library stays far below this.
+MAX_BYTES = 64 * 1024 * 1024
 
 
 class Identity(Frozen):
@@ -75,8 +79,8 @@ class Evidence(Frozen):
     smoke: dict[str, Any]
     findings: tuple[dict[str, Any], ...]
     host: Host
-    started: datetime.datetime
-    finished: datetime.datetime
+    started: AwareDatetime
+    finished: AwareDatetime
     seconds: dict[str, float]
     long_seconds: float | None = None
 
@@ -102,12 +106,31 @@ def read(path: Path) -> Evidence:
         EngineError: It is missing or not what a record looks like.
     """
     try:
-        return Evidence.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise EngineError(f"{path}: {error.strerror}") from error
+        return Evidence.model_validate_json(read_bounded(path, MAX_BYTES))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise EngineError(
             f"{path}: not a record of evidence: {place}: {first['msg']}", hint="Remove the file and run smoke again."
         ) from error
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """A file's bytes; anybody may have put it there, so a huge one or one that never ends is refused.
+
+    Raises:
+        EngineError: It is missing, no file, or larger than ``limit`` bytes.
+    """
+    try:
+        # Not blocking: a fifo would wait for a writer for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise EngineError(f"{path}: not a file", hint="Remove it and run smoke again.")
+            # One that grows meanwhile is cut off, and then is not JSON any more.
+            data = file.read(limit) if status.st_size <= limit else None
+    except OSError as error:
+        raise EngineError(f"{path}: {error.strerror}") from error
+    if data is None:
+        raise EngineError(f"{path}: larger than {limit >> 20} MiB", hint="Remove the file and run smoke again.")
+    return data

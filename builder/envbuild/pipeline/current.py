@@ -50,6 +50,10 @@ def current(bench: Workbench, known: Known, *, touch: bool = True) -> Result | N
     found = evidence.best(info.id, info.diff_ids, environment=known.row, claims=known.claims, suite=suite_hash())
     if found is None or found[0].rank < known.required_level.rank:
         return None
+    key = bench.signing_key
+    if key is not None and not evidence.signed_by(found[2], [key.public]).signed:
+        # A signature says that its owner's machine saw this: it is not put to what was seen before.
+        return None
     moving = bench.engine.image(wanted.moving)
     if touch and (moving is None or moving.id != info.id):
         bench.engine.tag(info.id, wanted.moving)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild.engines import ImageInfo
-from envbuild.evidence import Evidence, every
+from envbuild.evidence import Evidence, PublicKey, every, signed_by
 from envbuild.model import Environment, Level
 from envbuild.pipeline.gates import Decision
 
@@ -29,11 +29,13 @@ def remembered(
     suite: str,
     long_seconds: float | None = None,
     force: bool = False,
+    key: PublicKey | None = None,
 ) -> Memo:
     """The evidence that a smoke would only repeat, or why there is none.
 
     It has to be of the same image, claims, suite, level, GPU model and driver; and of a run that was as long, where a
-    long one is asked for. A long run counts as a normal one too.
+    long one is asked for. A long run counts as a normal one too. With a signing ``key`` it has to be signed by it: a
+    signature says that its owner's machine saw this, so it is not put to what was seen before.
     """
     if force:
         return Memo(reason="runs again: --force")
@@ -59,6 +61,9 @@ def remembered(
     if not left:
         length = known[0][0].long_seconds
         return Memo(reason=f"runs: the evidence is of a {f'run of {length:.0f} s' if length else 'short run'}")
+    left = [each for each in left if key is None or signed_by(each[1], [key]).signed]
+    if not left:
+        return Memo(reason="runs: the evidence is not signed by the key that is to sign it")
     record, path = left[0]
     return Memo(
         reason=f"evidence of {record.finished:%Y-%m-%d %H:%M} UTC for this image, suite, {_what(record)}; "

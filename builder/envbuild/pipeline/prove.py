@@ -75,8 +75,9 @@ def prove(
     decision = _decided(bench, env, info, wish, compat=True)
     _tell(bench, ref, decision)
     memo = remembered(
-        info, env, decision, claims=claims(env), suite=suite_hash(), long_seconds=wish.long_seconds, force=wish.force
-    )
+        info, env, decision, claims=claims(env), suite=suite_hash(), long_seconds=wish.long_seconds, force=wish.force,
+        key=bench.signing_key.public if bench.signing_key else None,
+    )  # fmt: skip
     bench.sink(Note(message=memo.reason))
     if memo.record is not None and memo.path is not None:
         return Proof(
@@ -127,7 +128,7 @@ def prove(
             hint=f"Nothing was tagged. The whole report: {path}",
             exit_code=5,
         )
-    path = evidence.save(record, info.id)
+    path = evidence.save(record, info.id, key=bench.signing_key)
     return Proof(engine_id=info.id, level=level, path=path, record=record, missing=decision.findings)
 
 
@@ -224,8 +225,9 @@ def _phase(bench: Workbench, seen: _Progress, name: str, detail: str = "") -> It
 
 
 def note_unsigned(bench: Workbench) -> None:
-    """Say once that evidence carries no signature."""
-    bench.sink(Note(message="the evidence is not signed: no signing key is configured"))
+    """Say once that evidence carries no signature; say nothing where it does."""
+    if bench.signing_key is None:
+        bench.sink(Note(message="the evidence is not signed: no signing key is configured (see: envbuild key new)"))
 
 
 __all__ = ["SMOKE_SECONDS", "Proof", "Wish", "as_dict", "claims", "foresee", "note_unsigned", "prove", "proven"]

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild import project, store
+from envbuild.errors import InputError
 from envbuild.events import Note, Sink, discard
 from envbuild.project import Project
 
 # What reads a part is imported where the part is made: a run that finds a row up to date needs few of them.
 if TYPE_CHECKING:
     from envbuild.engines import DockerEngine
+    from envbuild.evidence import PublicKey, SigningKey
     from envbuild.facts import Facts
     from envbuild.matrix import Matrix
     from envbuild.model import Environment
@@ -32,12 +34,14 @@ class Workbench:
         project_folder: ``--project``, or None to look for it.
         host: ``--host``: the engine's endpoint, or None to look for it.
         sink: Where events go.
+        settings: What flags say in place of the site's files, by ``section.key``.
     """
 
     project_folder: Path | None = None
     host: str | None = None
     sink: Sink = discard
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    settings: Mapping[str, object] = field(default_factory=dict)
     _pip_by_row: dict[str, PipSettings] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -64,7 +68,7 @@ class Workbench:
         """Mirrors, proxies, certificates."""
         from envbuild.site import config
 
-        return config.load(self.project.root, self.environ)
+        return config.load(self.project.root, self.environ, self.settings)
 
     def read_site(self) -> None:
         """Read the site's settings now, so that a mistake in them is told by every command, not by a later one.
@@ -73,6 +77,45 @@ class Workbench:
             InputError: The file is wrong.
         """
         _ = self.site
+
+    @cached_property
+    def signing_key(self) -> SigningKey | None:
+        """With what evidence is signed; None where the site names no key.
+
+        Raises:
+            InputError: The key cannot be used, or lies where it would be published.
+        """
+        path = self.site.signing.key
+        if path is None:
+            return None
+        from envbuild.evidence import keys
+
+        for folder in (self.project.images, self.project.templates):
+            if path.resolve().is_relative_to(folder.resolve()):
+                raise InputError(
+                    f"{path}: a private key does not belong into {folder}, which is there to be shared",
+                    hint="Move it out of the project, and make another one if the folder has been shared.",
+                )
+        return keys.load_signing(path, passphrase=self.environ.get(keys.PASSPHRASE_VARIABLE))
+
+    def need_signing_key(self) -> None:
+        """Find out now, before any work is done, whether the key that evidence is to be signed with can be used.
+
+        Raises:
+            InputError: It cannot.
+        """
+        _ = self.signing_key
+
+    @cached_property
+    def trusted_keys(self) -> tuple[PublicKey, ...]:
+        """Whose signatures count.
+
+        Raises:
+            InputError: Some of them cannot be used; it names each.
+        """
+        from envbuild.evidence import keys
+
+        return keys.load_trusted(self.site.trust.keys)
 
     @property
     def cache(self) -> Path:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from envbuild.model import Frozen, Line
 from envbuild.site import urls
@@ -35,11 +35,24 @@ def _registry(value: str) -> str:
     return value
 
 
+def _no_private_key(value: Path | str) -> Path | str:
+    # The message must not repeat the value, and it does not: pydantic's own would.
+    if "PRIVATE KEY" in str(value):
+        raise ValueError("has to name a file: a private key has no place in a configuration")
+    return value
+
+
 Http = Annotated[Line, AfterValidator(lambda value: _url(value, "http", "https"))]
 Index = Annotated[Line, AfterValidator(lambda value: _url(value, "http", "https", "file"))]
 Proxy = Annotated[Line, AfterValidator(_proxy)]
 Host = Annotated[Line, AfterValidator(_word)]
 Registry = Annotated[Line, AfterValidator(_registry)]
+KeyFile = Annotated[Path, AfterValidator(_no_private_key)]
+# A public key itself, or the file that holds it.
+TrustedKey = Annotated[
+    Annotated[str, StringConstraints(pattern=r"^\s*-----BEGIN PUBLIC KEY-----", max_length=10_000)] | Path,
+    AfterValidator(_no_private_key),
+]
 
 
 class _Masked:
@@ -127,13 +140,13 @@ class PathsSection(Section):
 class TrustSection(Section):
     """Whose evidence counts."""
 
-    keys: tuple[Path, ...] = ()
+    keys: tuple[TrustedKey, ...] = Field(default=(), description="Public keys: files, or PEM texts.")
 
 
 class SigningSection(Section):
     """With what evidence is signed."""
 
-    key: Path | None = None
+    key: KeyFile | None = None
 
 
 class SiteConfig(Section):

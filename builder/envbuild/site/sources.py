@@ -103,8 +103,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def absolute(value: object, folder: Path) -> object:
-    """A path made absolute from ``folder`` (``~`` is the user's home); URLs and other types as they are."""
-    if not isinstance(value, str | Path) or "://" in str(value):
+    """A path made absolute from ``folder`` (``~`` is the user's home); URLs, PEM texts and other types as they are."""
+    if not isinstance(value, str | Path) or "://" in str(value) or "-----BEGIN" in str(value):
         return value
     return os.path.normpath(folder.absolute() / Path(value).expanduser())
 
