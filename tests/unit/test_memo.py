@@ -10,6 +10,7 @@ import pytest
 
 from envbuild import evidence
 from envbuild.engines import ImageInfo
+from envbuild.evidence import keys
 from envbuild.matrix import load
 from envbuild.model import Level
 from envbuild.pipeline.gates import Decision
@@ -94,6 +95,17 @@ def test_a_long_run_counts_as_a_short_one_and_as_a_shorter_long_one() -> None:
     save(long_seconds=600.0)
     assert asked(on()).record is not None and asked(on(), long_seconds=300.0).record is not None
     assert "a run of 600 s" in asked(on(), long_seconds=900.0).reason
+
+
+def test_with_a_signing_key_only_what_it_signed_is_reused(tmp_path: Path) -> None:
+    made = [keys.load_signing(path) for path in (tmp_path / "a.pem", tmp_path / "b.pem") if keys.make(path)]
+    save()
+    assert "not signed by the key" in asked(on(), key=made[0].public).reason
+    record = asked(on()).record
+    assert record is not None
+    evidence.save(record, INFO.id, key=made[0])
+    assert asked(on(), key=made[0].public).record == record
+    assert asked(on(), key=made[1].public).record is None
 
 
 def test_evidence_that_was_moved_or_is_of_other_layers_is_none() -> None:
