@@ -1,4 +1,4 @@
-"""Commands about images: build, smoke, promote, run."""
+"""Commands about images: build, promote, run; smoke has a file of its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 
 from envbuild.cli import options as opt
 from envbuild.cli import output
+from envbuild.cli.smoke import smoke
 
 if TYPE_CHECKING:
     from envbuild.engines import ImageInfo
-    from envbuild.model import Environment, Level
+    from envbuild.model import Environment
     from envbuild.pipeline.current import Result
 
 TimeoutOption = Annotated[
@@ -57,7 +58,7 @@ def build(
     Exit codes: 0 tagged or up to date, 1 the row breaks a rule, 3 engine or network, 4 a build step failed,
     5 the image does not pass or its evidence is too weak. Nothing is tagged unless the exit code is 0.
     """
-    allowed = _level(allow_level)
+    allowed, chosen = opt.level(allow_level), opt.gpus(gpus)
     settings = {"signing.key": key}
     with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         bench.need_signing_key()
@@ -70,11 +71,10 @@ def build(
                 return
         from envbuild.pipeline.build import BuildOptions
         from envbuild.pipeline.build import build as run_build
-        from envbuild.pipeline.gates import parse_gpus
 
         wanted = BuildOptions(
             no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=allowed,
-            gpus=parse_gpus(gpus), force=force,
+            gpus=chosen, force=force,
         )  # fmt: skip
         if dry_run:
             _plan(bench, env, json=json)
@@ -93,95 +93,6 @@ def build(
     _print(result, json=json, quiet=quiet, written=written)
 
 
-def smoke(
-    image: Annotated[
-        str | None,
-        typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=opt.rows),
-    ] = None,
-    row: opt.RowOption = None,
-    project: opt.ProjectOption = None,
-    host: opt.HostOption = None,
-    json: opt.JsonOption = False,
-    verbose: opt.VerboseOption = False,
-    quiet: opt.QuietOption = False,
-    gpus: opt.GpusOption = None,
-    force: opt.ForceOption = False,
-    allow_level: opt.LevelOption = None,
-    long: Annotated[bool, typer.Option("--long", help="Train for minutes instead of steps.")] = False,
-    minutes: Annotated[
-        float, typer.Option("--minutes", callback=opt.minutes, help="How long a --long run trains, in minutes.")
-    ] = 10,
-    python: Annotated[
-        str | None,
-        typer.Option("--python", metavar="PATH", help="Prove this interpreter's torch and DeepSpeed, in no container."),
-    ] = None,
-    accelerator: Annotated[
-        str | None, typer.Option("--accelerator", metavar="cpu|cuda", help="With --python: what to train on.")
-    ] = None,
-    key: opt.KeyOption = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", "--smoke-timeout", callback=opt.seconds, help="Limit of the training step, in seconds."
-        ),
-    ] = 600,
-) -> None:
-    """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing.
-
-    Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, or this host cannot show
-    that level (what was shown is in the evidence all the same).
-    """
-    from envbuild.pipeline.gates import parse_gpus
-    from envbuild.pipeline.proof import Wish
-
-    wish = Wish(
-        timeout=timeout, gpus=parse_gpus(gpus), force=force, long_seconds=minutes * 60 if long else None,
-        allow_level=_level(allow_level),
-    )  # fmt: skip
-    _smoke_arguments(image, python, accelerator, host)
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
-        if python is not None:
-            from envbuild.cli.bare import smoke_interpreter
-
-            smoke_interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
-            return
-        bench.need_signing_key()
-        from envbuild.pipeline.build import smoke as run_smoke
-        from envbuild.pipeline.report import lines
-
-        proof, ref = run_smoke(bench, image or "", row=row, wish=wish)
-    if json:
-        output.document(
-            "smoke",
-            findings=list(proof.record.findings),
-            image=ref,
-            level=proof.level.value,
-            evidence=str(proof.path),
-            reused=proof.reused,
-        )
-        return
-    output.text(f"{ref} {'has passed' if proof.reused else 'passes'} at level {proof.level.value}")
-    if not quiet:
-        for line in lines(proof.record, proof.path):
-            output.text(line)
-
-
-def _smoke_arguments(image: str | None, python: str | None, accelerator: str | None, host: str | None) -> None:
-    from envbuild.errors import InputError
-
-    if (image is None) == (python is None):
-        raise InputError(
-            "smoke takes an image or --python, and not both" if image else "smoke needs an image, or --python PATH",
-            hint="envbuild smoke IMAGE, or envbuild smoke --python /path/to/python",
-        )
-    if python is None and accelerator is not None:
-        raise InputError("--accelerator goes with --python; an image trains on what its row says")
-    if python is not None and host is not None:
-        raise InputError("--host goes with an image; --python runs on this host, in no container")
-    if accelerator not in (None, "cpu", "cuda"):
-        raise InputError(f"--accelerator: '{accelerator}' is none", hint="Say cpu or cuda.")
-
-
 def promote(
     image: opt.Image,
     row: opt.RowOption = None,
@@ -195,7 +106,7 @@ def promote(
     from envbuild.pipeline.build import promote as run_promote
 
     with opt.narrated(project, host, verbose=False, quiet=quiet) as bench:
-        result = run_promote(bench, image, row=row, allow_level=_level(allow_level))
+        result = run_promote(bench, image, row=row, allow_level=opt.level(allow_level))
     _print(result, json=json, quiet=quiet, written=())
 
 
@@ -237,19 +148,6 @@ def _warn_unproven(info: ImageInfo, env: Environment, ref: str) -> None:
 
     if proven(info, env) is None:
         output.narrate(f"warning: {ref} has no evidence from the current suite; prove it: envbuild smoke {ref}")
-
-
-def _level(text: str | None) -> Level | None:
-    from envbuild.errors import InputError
-    from envbuild.model import Level
-
-    if text is None:
-        return None
-    if text not in ("built", "cpu", "gpu-mig"):
-        raise InputError(
-            f"--allow-level: '{text}' is not a level that can be allowed", hint="Say built, cpu or gpu-mig."
-        )
-    return Level(text)
 
 
 def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]) -> None:

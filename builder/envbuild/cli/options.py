@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from envbuild.model import Level
     from envbuild.pipeline.workbench import Workbench
 
 
@@ -80,6 +81,29 @@ KeyOption = Annotated[
     str | None,
     typer.Option("--key", metavar="FILE", help="Private key that signs the evidence, in place of the site's."),
 ]
+
+
+def gpus(text: str | None) -> tuple[str, ...]:
+    """``--gpus``, understood; nothing heavy is imported where it was not given."""
+    if text is None:
+        return ("all",)
+    from envbuild.pipeline.gates import parse_gpus
+
+    return parse_gpus(text)
+
+
+def level(text: str | None) -> Level | None:
+    """``--allow-level``, understood."""
+    from envbuild.errors import InputError
+    from envbuild.model import Level
+
+    if text is None:
+        return None
+    if text not in ("built", "cpu", "gpu-mig"):
+        raise InputError(
+            f"--allow-level: '{text}' is not a level that can be allowed", hint="Say built, cpu or gpu-mig."
+        )
+    return Level(text)
 
 
 def workbench(project: Path | None, host: str | None = None) -> Workbench:
