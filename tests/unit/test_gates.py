@@ -103,6 +103,7 @@ def test_a_driver_fault_is_one_and_nothing_starts(code: int) -> None:
     assert found.device is None and rules(found) == [("gate.driver", "error")]
     assert found.findings[0].message == fault.message
     assert lenient(found, ROW, FACTS, None) is found
+    assert lenient(found, ROW, FACTS, Level.GPU_MIG) is found, "a slice needs a driver too"
     allowed = lenient(found, ROW, FACTS, Level.CPU)
     assert allowed.device is CPU and rules(allowed) == [("gate.driver", "warning")]
 
