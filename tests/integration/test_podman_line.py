@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,34 @@ def test_a_container_that_does_not_end_in_time_is_removed(fake: Path) -> None:
     assert removed == ["--url", "unix:///p.sock", "rm", "--force", started[5]]
 
 
-def test_podmans_own_failures_are_the_engines(fake: Path) -> None:
-    cdi = "sys.exit(print('Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1', "
-    cdi += "file=sys.stderr) or 125)"
+# As podman 4.3.1 says it over its API.
+CDI = "Error: preparing container 7a9 for attach: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1"
+RUNC = "Error: preparing container 9ec for attach: runc: runc create failed: unable to start container process: "
+
+
+def failing(said: str, code: int) -> str:
+    return f"print({said!r}, file=sys.stderr); sys.exit({code})"
+
+
+@pytest.mark.parametrize("code", [125, 126])
+def test_a_gpu_that_podman_does_not_know_is_told_as_that(fake: Path, code: int) -> None:
     with pytest.raises(GpuStartError, match="no CDI description") as caught:
-        podman.run(make(fake, cdi), "unix:///p.sock", SPEC, timeout=30)
+        podman.run(make(fake, failing(CDI, code)), "unix:///p.sock", SPEC, timeout=30)
     assert "nvidia-ctk cdi generate" in caught.value.hint
-    with pytest.raises(EngineError, match="no such image"):
-        podman.run(make(fake, "sys.exit(print('Error: no such image', file=sys.stderr) or 125)"), "unix:///p.sock",
-                   SPEC, timeout=30)  # fmt: skip
+
+
+def test_what_keeps_a_container_from_starting_is_the_engines_and_a_missing_program_the_images(fake: Path) -> None:
+    for said, code in (("Error: no such image", 125), (f"{RUNC}error setting rlimit type 7", 126)):
+        with pytest.raises(EngineError, match=said[-12:]):
+            podman.run(make(fake, failing(said, code)), "unix:///p.sock", SPEC, timeout=30)
+    no_program = f'{RUNC}exec: "python": executable file not found in $PATH: OCI runtime attempted to invoke a command'
+    assert podman.run(make(fake, failing(no_program, 127)), "unix:///p.sock", SPEC, timeout=30).exit_code == 127
+    # The program's own exit code, whatever it is.
+    assert podman.run(make(fake, "sys.exit(126)"), "unix:///p.sock", SPEC, timeout=30).exit_code == 126
+
+
+def test_a_limit_that_may_not_be_set_is_left_out(fake: Path) -> None:
+    does = f"sys.exit(0) if '--ulimit' not in sys.argv else print({RUNC + 'error setting rlimit type 8'!r}, "
+    does += "file=sys.stderr) or sys.exit(126)"
+    spec = replace(SPEC, memlock=-1)
+    assert podman.run(make(fake, does), "unix:///p.sock", spec, timeout=30).exit_code == 0
