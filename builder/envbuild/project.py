@@ -237,6 +237,6 @@ _GITIGNORE_TEXT = """\
 # envbuild.toml may hold credentials of your site; matrix.yaml and images/ are what is reviewed.
 /envbuild.toml
 /wheels/
-# Private keys. Better keep them elsewhere.
-*.pem
+# A private key. Better keep it elsewhere.
+signing.pem
 """

@@ -22,6 +22,7 @@ import yaml
 
 from envbuild.engines import BuildRequest, ContainerSpec, DockerEngine
 from envbuild.events import Event
+from envbuild.evidence import keys
 from envbuild.lock import inputs_digest
 from envbuild.matrix import load
 from envbuild.pipeline.build import BuildOptions, build
@@ -157,6 +158,19 @@ def test_the_image_is_tagged_and_its_evidence_says_why(
     shown = cli("show", "cpu")
     assert shown.returncode == 0
     assert "level cpu" in shown.stdout and str(proven["evidence"]) in shown.stdout
+
+
+def test_a_smoke_with_a_key_signs_what_it_saw(proven: dict[str, object], cli: Cli, tmp_path: Path) -> None:
+    """The evidence of the build is not signed, so it is seen again: a signature is for what its owner's machine saw."""
+    keys.make(tmp_path / "farm.pem")
+    image = proven["tags"][0]  # type: ignore[index]
+    public = str(tmp_path / "farm.pub")
+    before = json.loads(cli("verify", image, "--key", public, "--json").stdout)
+    assert [each["rule"] for each in before["findings"]] == ["verify.unsigned"]
+    done = cli("smoke", image, "--key", str(tmp_path / "farm.pem"))
+    assert done.returncode == 0 and "not signed" not in done.stderr, done.stderr
+    after = cli("verify", image, "--key", public, "--require", "cpu", "--max-age", "1h")
+    assert after.returncode == 0, after.stdout
 
 
 def test_identity_is_what_an_independent_reader_finds(proven: dict[str, object], engine: DockerEngine) -> None:

@@ -296,6 +296,7 @@ FIELDS = ["payload", "payloadType", "signatures", "keyid", "sig", "x"]
         (b'{"payload": "a", "payloadType": "", "signatures": [{"keyid": "", "sig": ""}]}', State.TAMPERED),
         (b'{"payload": "", "payloadType": "\\ud800", "signatures": [{"keyid": "", "sig": ""}]}', State.TAMPERED),
         (b'{"payload": "", "payloadType": "", "signatures": [{"keyid": "\\u001b[31m", "sig": ""}]}', State.UNTRUSTED),
+        (b'{"\\u001b[31m": 1}', State.TAMPERED),
         (b'{"payload": 1, "payloadType": [], "signatures": {}}', State.TAMPERED),
         (b'{"payload": "", "payloadType": "", "signatures": [%s]}' % MANY, State.TAMPERED),
         (b'{"payload": "", "payload": "", "payloadType": "", "signatures": [%s]}' % ONE, State.TAMPERED),
@@ -388,6 +389,7 @@ def test_a_kill_between_the_two_files_is_never_taken_for_signed(
         assert seal.record == old, "nothing has changed yet"
     else:
         assert not seal.signed
+        assert before != "nothing" or not path.exists(), "an envelope alone is no evidence"
     assert evidence.save(record(), "sha256:x", key=own) == path
     assert evidence.signed_by(path, [own.public]).record == record(), "the next run mends it"
 

@@ -169,9 +169,11 @@ def test_tampered(case: Case) -> None:
     found = case.ask()
     assert found.good and rules(found) == ["verify.tampered"], "a warning where another record is good"
     for each in evidence.stored(CONFIG):
-        each.write_bytes(b"\xff")
+        each.write_text(json.dumps({**json.loads(each.read_bytes()), "\x1b[31m": 1}))
     found = case.ask()
+    assert not any("\x1b" in finding.message for finding in found.findings)
     assert "verify.tampered" in rules(found) and not found.good and found.record is None
+    assert rules(case.ask(row="h200-cu130")) == ["verify.none"], "of another row, as its name says"
 
 
 def test_a_later_version_is_not_understood(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

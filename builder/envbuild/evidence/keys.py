@@ -70,9 +70,6 @@ def make(path: Path, *, passphrase: str | None = None) -> PublicKey:
     if path.suffix == ".pub":
         raise InputError(f"{path} is the name of a public key", hint="Name the private one, such as signing.pem.")
     other = public_path(path)
-    for each in (path, other):
-        if os.path.lexists(each):
-            raise _taken(str(each))
     private = Ed25519PrivateKey.generate()
     secret = private.private_bytes(
         serialization.Encoding.PEM,

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 from envbuild.errors import EngineError
 from envbuild.model import Digest, Frozen, ImageIdentity, Level, Line, Name
 
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # A record of a row is some 30 KiB; one with every symbol of every library stays far below this.
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -109,10 +110,15 @@ def read(path: Path) -> Evidence:
         return Evidence.model_validate_json(read_bounded(path, MAX_BYTES))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        place = printable(".".join(map(str, first["loc"])))[:200]
         raise EngineError(
             f"{path}: not a record of evidence: {place}: {first['msg']}", hint="Remove the file and run smoke again."
         ) from error
+
+
+def printable(text: str) -> str:
+    """A text from outside without what a terminal would obey."""
+    return _CONTROLS.sub("?", text)
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from envbuild.errors import EngineError
 from envbuild.evidence import files, signing, statement
 from envbuild.evidence.keys import PublicKey
-from envbuild.evidence.record import MAX_BYTES, Evidence, read_bounded
+from envbuild.evidence.record import MAX_BYTES, Evidence, printable, read_bounded
 from envbuild.evidence.signing import Refused, State
 
 # Base64 makes three bytes four; the statement around the record is small.
@@ -45,20 +46,19 @@ def signed_by(path: Path, keys: Sequence[PublicKey]) -> Seal:
         keys: The public keys that are trusted.
     """
     envelope = files.envelope_of(path)
+    if not os.path.lexists(envelope):
+        return Seal(state=State.UNSIGNED, reason=f"there is no {envelope.name} beside the record")
     try:
         return _check(path, envelope, keys)
-    except FileNotFoundError:
-        return Seal(state=State.UNSIGNED, reason=f"there is no {envelope.name} beside it")
     except Refused as refused:
-        return Seal(state=refused.state, reason=f"{envelope}: {refused.reason}")
+        # It may quote names out of the file: no escape sequence of theirs reaches a terminal.
+        return Seal(state=refused.state, reason=printable(f"{envelope}: {refused.reason}"))
 
 
 def _check(path: Path, envelope: Path, keys: Sequence[PublicKey]) -> Seal:
     try:
         data = read_bounded(envelope, _MAX_ENVELOPE)
     except EngineError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise error.__cause__ from None
         raise Refused(State.UNKNOWN, error.message.removeprefix(f"{envelope}: ")) from error
     payload, key = signing.unseal(data, keys)
     try:

@@ -26,7 +26,9 @@ def require_writable(bench: Workbench) -> None:
 
 
 def record(bench: Workbench, target: Target, path: Path) -> tuple[Path, ...]:
-    """Write the row's Dockerfile, lock and evidence into the project; returns the paths.
+    """Write the row's Dockerfile, lock and evidence into the project, with the signed statement where there is one.
+
+    Returns the paths.
 
     Raises:
         InputError: The project is the packaged one, or cannot be written.
@@ -38,5 +40,12 @@ def record(bench: Workbench, target: Target, path: Path) -> tuple[Path, ...]:
     store.write_atomic(folder / "Dockerfile", target.rendering.files["Dockerfile"])
     write(folder / "lock.json", target.lock)
     text = json.dumps(seen.model_dump(mode="json", by_alias=True), indent=2, sort_keys=True) + "\n"
-    store.write_atomic(folder / "record.json", text)
-    return tuple(folder / name for name in ("Dockerfile", "lock.json", "record.json"))
+    written = [folder / "Dockerfile", folder / "lock.json", folder / "record.json"]
+    signed, copy = evidence.envelope_of(path), evidence.envelope_of(written[-1])
+    if signed.is_file():
+        store.write_together([(copy, signed.read_bytes()), (written[-1], text)])
+        written.append(copy)
+    else:
+        store.remove(copy)
+        store.write_atomic(written[-1], text)
+    return tuple(written)

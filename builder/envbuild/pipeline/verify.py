@@ -14,6 +14,7 @@ from envbuild.engines import ImageInfo
 from envbuild.errors import EngineError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence import Evidence, PublicKey, Seal, State
+from envbuild.evidence.record import printable
 from envbuild.judge import archive
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Finding, ImageIdentity, Level, Severity
@@ -24,7 +25,6 @@ from envbuild.pipeline.prepare import errors
 from envbuild.pipeline.wanted import Wanted, duration
 from envbuild.pipeline.workbench import Workbench
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
 
 
@@ -147,7 +147,8 @@ def _row_of(candidate: _Candidate) -> str | None:
     """The row a record is of; of one that cannot be read, as its name says."""
     if candidate.record is not None:
         return candidate.record.environment
-    return candidate.path.name.rsplit("-", 2)[0] if candidate.path.name.count("-") >= 2 else None
+    named = re.match(r"(.+?)-[0-9a-f]{12}-", candidate.path.name)
+    return named[1] if named else None
 
 
 def _shortcoming(candidate: _Candidate) -> tuple[bool, int, int, datetime.timedelta]:
@@ -185,7 +186,7 @@ def lines(verified: Verified) -> list[tuple[str, str]]:
             ("record", str(verified.path)),
         ]
     # A record is a file that anybody may have written: no escape sequence of it reaches a terminal.
-    return [(name, _CONTROLS.sub("?", value)[:300]) for name, value in out]
+    return [(name, printable(value)[:300]) for name, value in out]
 
 
 def as_dict(verified: Verified) -> dict[str, Any]:
