@@ -110,9 +110,9 @@ def _foreign(name: str, figures: Any) -> Problems:
 def compiling(started: Any) -> list[str] | None:
     """Of the programs that a rank started, those that compile or link; None where the list is none.
 
-    Not counted: asking a compiler for its version, and DeepSpeed's own question whether a library is there, for which
-    it compiles and links a two-line ``test.c`` in a temporary folder (op_builder/builder.py, has_function); that is
-    asked of libaio at every start, wherever async_io was compiled ahead of time.
+    Not counted: asking a compiler for its version, and DeepSpeed's own question whether libaio is there, for which it
+    compiles and links a two-line ``test.c`` in a temporary folder (op_builder/builder.py, has_function). It asks at
+    every start, prebuilt ops or not (deepspeed/ops/__init__.py, __compatible_ops__).
     """
     if not isinstance(started, list):
         return None
@@ -123,7 +123,12 @@ def compiling(started: Any) -> list[str] | None:
         program = dig(item, "program") or (words[0] if words else "")
         names = [str(program), *(words if _SHELL.fullmatch(PurePosixPath(str(program)).name) else words[:1])]
         tools = [name for text in names for name in map(_tool, text.split()) if name]
-        asks = words[1:] and all(word in _QUESTIONS for word in words[1:])
+        # `ninja -v` is no question: so it builds, and says what.
+        asks = (
+            words[1:]
+            and all(word in _QUESTIONS for word in words[1:])
+            and (tools[:1] != ["ninja"] or "-v" not in words)
+        )
         if tools and not asks and not any(_TEST.search(word) for word in words):
             found.append(" ".join(words)[:160] or str(program))
     return found
