@@ -106,7 +106,6 @@ def test_a_path_that_is_no_interpreter(cli: Cli, path: str) -> None:
         ("smoke", "cpu", "--accelerator", "cpu"),
         ("smoke", "--python", sys.executable, "--accelerator", "tpu"),
         ("smoke", "--python", sys.executable, "--host", "unix:///x"),
-        ("smoke", "--python", sys.executable, "--long"),
         ("smoke", "cpu", "--gpus", "first"),
         ("build", "cpu", "--gpus", "first"),
         ("smoke", "cpu", "--minutes", "nan", "--long"),

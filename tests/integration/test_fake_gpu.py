@@ -132,27 +132,47 @@ def daemon(tools: Path) -> Iterator[Daemon]:
         made.remove()
 
 
+SEED = GOOD["arguments"]["seed"]
+
+
 def document(accelerator: str, ranks: int, name: str = "NVIDIA H200") -> dict[str, Any]:
     """The recorded report of a good run, as the row's image would have printed it on such a device."""
     row = Workbench(project_folder=REPOSITORY).matrix.get(ROW)
     told = copy.deepcopy(GOOD)
     told["arguments"] |= {"accelerator": accelerator, "ranks": ranks}
     told |= {"ranks_started": ranks, "ranks": told["ranks"][:ranks]}
-    for rank in told["ranks"]:
+    for number, rank in enumerate(told["ranks"]):
         report = rank["report"]
         report["versions"] |= {"torch": row.torch_version, "torch_cuda": "13.0", "deepspeed": row.deepspeed.version}
         answer = ranks * (ranks + 1) / 2
         report["collective"] |= {"expected": answer, "smallest": answer, "largest": answer}
-        share = sum(-(-size // ranks) for size in report["numels"])
-        report["shards"]["elements"] = report["optimizer"]["master_elements"] = share
-        report["optimizer"]["state_elements"] = {"exp_avg": share, "exp_avg_sq": share}
-        if ranks == 1:
-            # One rank has the whole batch, as plain torch had.
-            report["losses"] = report["reference_losses"]
+        for each in report["passes"].values():
+            if ranks == 1:
+                alone(each)
         if accelerator == "cuda":
-            report |= {"backend": "nccl", "device": {"name": name, "capability": [9, 0], "memory_bytes": 1 << 37}}
-    assert smoke.judge(row, told, dtype="fp32") == [], "the fake is not good enough"
+            uuid = f"{number + 1}{number + 1}{number + 1}{number + 1}-0000"
+            device = {"name": name, "uuid": uuid, "capability": [9, 0], "memory_bytes": 1 << 37, "driver_cuda": 13000,
+                      "nccl": "2.28.9"}  # fmt: skip
+            report |= {"backend": "nccl", "device": device}
+    # A cuda image that trains on the CPU compiles its ops.
+    told["arguments"]["jit"] = accelerator == "cpu"
+    expected = smoke.Expected.of(row, seed=SEED, accelerator=accelerator, nvme=True)
+    assert smoke.judge(expected, told) == [], "the fake is not good enough"
     return told
+
+
+def alone(figures: dict[str, Any]) -> None:
+    """One pass as a single rank reports it: it holds everything, and has the whole batch, as plain torch had."""
+    figures["losses"] = figures["reference_losses"]
+    if "shards" in figures:
+        whole = sum(figures["numels"])
+        figures["shards"]["elements"] = figures["optimizer"]["master_elements"] = whole
+        figures["optimizer"]["state_elements"] = {"exp_avg": whole, "exp_avg_sq": whole}
+
+
+def canned(accelerator: str, ranks: int, name: str = "NVIDIA H200") -> str:
+    """The document as the fake python has it, with a place for the seed."""
+    return json.dumps(document(accelerator, ranks, name)).replace(f": {SEED}", ': "@SEED@"') + "\n"
 
 
 class Fake:
@@ -178,8 +198,7 @@ class Fake:
         (root / "opt/venv/bin").mkdir(parents=True)
         shutil.copy(self.daemon.tools / "fake-python", root / "opt/venv/bin/python")
         for accelerator, ranks in (("cpu", 2), ("cuda", 1), ("cuda", 2)):
-            said = json.dumps(document(accelerator, ranks))
-            (root / f"canned/{accelerator}-{ranks}.json").write_text(said + "\n")
+            (root / f"canned/{accelerator}-{ranks}.json").write_text(canned(accelerator, ranks))
         if self.hang:
             (root / "canned/hang").touch()
         (root / "canned/unique").write_text(str(self.home))
@@ -353,22 +372,24 @@ def test_evidence_is_reused_for_the_same_gpu_and_driver_only(fake: Fake) -> None
 
 def test_gpus_of_ones_choice(fake: Fake) -> None:
     two = DRIVER + H200.format(1) + H200.format(2)
-    assert fake("smoke", ROW, "--gpus", "1", nvml=two).code == 0
-    assert fake.asked[-1]["devices"] == "GPU-2222-0000"
+    assert fake("smoke", ROW, "--gpus", "0", nvml=two).code == 0
+    assert fake.asked[-1]["devices"] == "GPU-1111-0000"
+    # The fake image always trains on the first one, so this is another one than was asked for.
+    other = fake("smoke", ROW, "--gpus", "GPU-2222-0000", "--force", "--json", nvml=two)
+    assert fake.asked[-1]["devices"] == "GPU-2222-0000" and other.rules == ["smoke.device"]
     missing = fake("smoke", ROW, "--gpus", "GPU-7777", "--json", nvml=two)
     assert missing.code == 5 and missing.rules == ["gate.gpu"]
     assert fake("smoke", ROW, "--gpus", "first", nvml=two).code == 2
 
 
 def test_a_runtime_that_gives_another_gpu_is_caught(fake: Fake, tmp_path: Path) -> None:
-    said = json.dumps(document("cuda", 1, "NVIDIA A100-SXM4-80GB"))
-    (fake.home / "root/canned/cuda-1.json").write_text(said + "\n")
+    (fake.home / "root/canned/cuda-1.json").write_text(canned("cuda", 1, "NVIDIA A100-SXM4-80GB"))
     with tarfile.open(fake.home / "root.tar", "w") as tar:
         tar.add(fake.home / "root", "/")
     fake.engine.import_root(fake.home / "root.tar", "other:1", (f"LABEL io.envbuild.environment={ROW}",))
     done = fake("smoke", "other:1", "--json", nvml=DRIVER + H200.format(1))
     fake.engine.untag("other:1")
-    assert done.code == 5 and done.rules == ["gate.gpu"] and "A100" in done.out
+    assert done.code == 5 and done.rules == ["smoke.device"] and "A100" in done.out
 
 
 # --- an engine that dies, a store that is full or closed --------------------------------------------------------------

@@ -83,7 +83,7 @@ NO_GPU = {"schema": SCHEMA, "error": "RuntimeError: torch sees no GPU", "ranks":
         (outcome(exit_code=139), "smoke.crash", ["signal 11"]),
         (outcome(exit_code=0, stdout="hello\n"), "smoke.output", ["no report", "hello"]),
         (
-            outcome(exit_code=0, stdout='{"schema": "envbuild.probe.zero3/1", "ranks": [Na'),
+            outcome(exit_code=0, stdout='{"schema": "envbuild.probe.zero3/2", "ranks": [Na'),
             "smoke.output",
             ["no report"],
         ),

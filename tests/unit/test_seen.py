@@ -28,7 +28,7 @@ def reports(*names: Any, driver: Any = "580.95.05") -> dict[str, Any]:
         {"report": {"device": {"name": name, "capability": [9, 0], "memory_bytes": 5, "driver_cuda": 13000}}}
         for name in names
     ]
-    return {"fp32": {"ranks": ranks, "surroundings": {"nvidia_driver": driver}}}
+    return {"zero3": {"ranks": ranks, "surroundings": {"nvidia_driver": driver}}}
 
 
 def test_an_engine_elsewhere_tells_its_gpus_by_its_report() -> None:
@@ -58,8 +58,8 @@ def test_what_was_decided_stays_when_it_came_out_so() -> None:
         (reports(None), "rank 0 trained on"),
         (reports({"name": 1}), "rank 0"),
         ({}, "does not say which GPUs"),
-        ({"fp32": None}, "does not say which GPUs"),
-        ({"fp32": {"ranks": [None, 3, {"report": []}]}}, "rank 2"),
+        ({"zero3": None}, "does not say which GPUs"),
+        ({"zero3": {"ranks": [None, 3, {"report": []}]}}, "rank 2"),
     ],
 )
 def test_another_device_than_was_decided_is_a_finding(given: dict[str, Any], said: str) -> None:

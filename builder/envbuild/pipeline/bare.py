@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import platform
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,12 @@ from typing import Any, Literal
 
 from envbuild import __version__, store
 from envbuild.engines.cleanup import host_id
-from envbuild.errors import InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence import Host
 from envbuild.evidence.bare import HostEvidence, fingerprint, save_host
 from envbuild.judge import content, smoke
 from envbuild.judge.claims import module
-from envbuild.judge.number import show
+from envbuild.judge.number import count, show
 from envbuild.judge.outcome import dig, document
 from envbuild.judge.suite import probes_folder, suite_hash
 from envbuild.model import Environment, Finding, Level, Severity
@@ -31,7 +31,7 @@ from envbuild.pipeline.host import cpu_name
 from envbuild.pipeline.interpreter import described, find_interpreter, run_probe
 from envbuild.pipeline.prepare import FindingsError, errors
 from envbuild.pipeline.proof import Wish, as_dict, claims
-from envbuild.pipeline.smoking import STEPS
+from envbuild.pipeline.smoking import REPORT, STEPS, probe_argv
 from envbuild.pipeline.workbench import Workbench
 
 Accelerator = Literal["cpu", "cuda"]
@@ -65,8 +65,6 @@ def prove_host(
         InputError: That is no Python.
         FindingsError: It does not pass (exit 5).
     """
-    if wish.long_seconds is not None:
-        raise InputError("--long goes with an image", hint="Leave it out with --python.")
     interpreter = find_interpreter(python)
     started, began = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
     bench.sink(PhaseStarted(phase="inspect", detail=f"what the modules of {interpreter} say"))
@@ -81,8 +79,8 @@ def prove_host(
     if decision.device is not None and not errors(findings):
         ranks = decision.device.ranks
         bench.sink(PhaseStarted(phase="smoke", detail=f"{ranks} ranks on {decision.device.accelerator}, {STEPS} steps"))
-        report, told = _train(interpreter, env, inside, decision, wish)
-        reports["fp32"] = report
+        report, told = _train(interpreter, env, decision, wish)
+        reports[REPORT] = report
         findings += told
         bench.sink(PhaseDone(phase="smoke", seconds=time.monotonic() - middle))
     record = HostEvidence(
@@ -99,6 +97,7 @@ def prove_host(
         host=_host(decision),
         started=started,
         finished=datetime.datetime.now(datetime.timezone.utc),
+        long_seconds=wish.long_seconds if reports else None,
         seconds={"inspect": round(middle - began, 3), "smoke": round(time.monotonic() - middle, 3)},
     )
     if errors(findings):
@@ -170,35 +169,32 @@ def _decision(
 
 
 def _train(
-    interpreter: Path, env: Environment | None, inside: Mapping[str, Any], decision: Decision, wish: Wish
+    interpreter: Path, env: Environment | None, decision: Decision, wish: Wish
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     device = decision.device
     assert device is not None
-    argv = (str(interpreter), "-I", str(probes_folder() / "zero3.py"), "--ranks", str(device.ranks), "--steps",
-            str(STEPS), "--accelerator", device.accelerator, "--dtype", "fp32", "--timeout",
-            str(max(10, int(wish.timeout - 20))))  # fmt: skip
-    extra = {"CUDA_VISIBLE_DEVICES": ",".join(device.gpus)} if device.gpus else {}
-    outcome = run_probe(argv, wish.timeout, extra)
+    seed, seconds = secrets.randbelow(2**31), wish.long_seconds or 0.0
+    expected = smoke.Expected.host(seed=seed, accelerator=device.accelerator, seconds=seconds)
+    if env is not None:
+        held = smoke.Expected.of(env, seed=seed, accelerator=device.accelerator, seconds=seconds)
+        expected = dataclasses.replace(held, jit=True)
+    limit = wish.timeout + seconds
+    argv = probe_argv(expected, ranks=device.ranks, timeout=limit, place=str(probes_folder()), disk="",
+                      python=str(interpreter))  # fmt: skip
+    outcome = run_probe(argv, limit, {"CUDA_VISIBLE_DEVICES": ",".join(device.gpus)} if device.gpus else {})
     report = document(outcome, smoke.SCHEMA)
     failure = smoke.explain_failure(outcome)
     if failure or report is None:
         return report, failure
-    judged = smoke.judge(env or described(inside), report, dtype="fp32")
-    return report, [_on_host(each, env) for each in judged if env is not None or each.rule != "smoke.versions"]
-
-
-def _on_host(finding: Finding, env: Environment | None) -> Finding:
-    """On a bare host an op may be compiled on first use: what was trained is none the less right for it."""
-    if finding.rule != "smoke.jit":
-        return finding
-    details = finding.message.partition(": ")[2]
-    return dataclasses.replace(
-        finding,
-        severity=Severity.WARNING,
-        subject=env.name if env else "host",
-        message=f"an op was compiled on first use, as it may be on a bare host; every new user waits for it: {details}",
-        fix="Compile it when DeepSpeed is installed: DS_BUILD_CPU_ADAM=1 and the like.",
-    )
+    findings = smoke.judge(expected, report)
+    if count(report.get("extension_files")) != 0:
+        findings.append(
+            _finding(f"{_RULE}jit", interpreter, "an op was compiled on first use, as it may be on a bare host; every "
+                     f"new user waits for it ({show(report.get('extension_files'))} files)",
+                     "Compile it when DeepSpeed is installed: DS_BUILD_CPU_ADAM=1 and the like.",
+                     severity=Severity.WARNING)
+        )  # fmt: skip
+    return report, findings
 
 
 def _host(decision: Decision) -> Host:

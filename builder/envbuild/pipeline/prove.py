@@ -23,7 +23,7 @@ from envbuild.pipeline.inspecting import inspect_image
 from envbuild.pipeline.memo import remembered
 from envbuild.pipeline.prepare import FindingsError, errors
 from envbuild.pipeline.proof import Proof, Wish, as_dict, claims
-from envbuild.pipeline.seen import driver_faults, really, start_fault
+from envbuild.pipeline.seen import allowed_gpus, driver_faults, really, start_fault
 from envbuild.pipeline.smoking import SMOKE_SECONDS, STEPS, Device, smoke_image
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import capabilities
@@ -182,8 +182,8 @@ def _smoke(
     with _phase(bench, seen, "smoke", detail):
         try:
             smoked = smoke_image(
-                bench.engine, run, env, info.id, device=device, timeout=wish.timeout + (wish.long_seconds or 0.0),
-                long_seconds=wish.long_seconds,
+                bench.engine, run, env, info.id, device=device, timeout=wish.timeout, long_seconds=wish.long_seconds,
+                gpus=allowed_gpus(env, bench.facts, device),
             )  # fmt: skip
         except GpuStartError as error:
             seen.findings.append(start_fault(env, error))

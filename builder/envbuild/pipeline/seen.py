@@ -11,9 +11,11 @@ from envbuild.engines import GpuStartError, known_fault
 from envbuild.facts import Facts
 from envbuild.judge.number import count, show
 from envbuild.judge.outcome import dig
+from envbuild.judge.smoke import Gpus
 from envbuild.model import Environment, Finding, Level, Severity
 from envbuild.pipeline.gates import Decision, fits
 from envbuild.pipeline.gpus import version_text
+from envbuild.pipeline.smoking import REPORT, Device
 
 _MIG = re.compile(r"\bMIG\b")
 _UNPRINTABLE = re.compile(r"[^ -~]")
@@ -32,7 +34,7 @@ def really(
     """
     if decision.device is None or decision.device.accelerator != "cuda":
         return decision, []
-    report = reports.get("fp32")
+    report = reports.get(REPORT)
     ranks = dig(report, "ranks")
     devices = [dig(rank, "report", "device") for rank in ranks] if isinstance(ranks, list) else []
     problems, gpus = [], []
@@ -66,6 +68,18 @@ def really(
         driver=_plain(driver) if isinstance(driver, str) else None,
         cuda=version_text(cuda) if cuda else None,
     ), findings
+
+
+def allowed_gpus(env: Environment, facts: Facts, device: Device) -> Gpus | None:
+    """The GPUs that training may be seen on, for the judge; None on the CPU."""
+    if device.accelerator != "cuda":
+        return None
+    named = [facts.gpus[name] for name in env.gpus if name in facts.gpus]
+    return Gpus(
+        uuids=tuple(each for each in device.gpus if each.startswith(("GPU-", "MIG-"))),
+        names=tuple(gpu.name for gpu in named),
+        capabilities=tuple(gpu.sm for gpu in named),
+    )
 
 
 def start_fault(env: Environment, error: GpuStartError) -> Finding:

@@ -1,8 +1,12 @@
 /* A fake python for a fake image, linked statically: prints the document that was put there for what it is asked to
- * train on (/canned/ACCELERATOR-RANKS.json), or hangs where /canned/hang says so. It trains nothing. */
+ * train on (/canned/ACCELERATOR-RANKS.json), with the seed that it was given, or hangs where /canned/hang says so.
+ * It trains nothing. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define SEED "\"@SEED@\""
 
 static const char *option(int count, char **arguments, const char *name)
 {
@@ -14,8 +18,8 @@ static const char *option(int count, char **arguments, const char *name)
 
 int main(int count, char **arguments)
 {
-    char path[256], block[4096];
-    size_t got;
+    static char text[1 << 22];
+    char path[256], *rest = text, *found;
     FILE *file;
 
     if (!access("/canned/hang", F_OK))
@@ -27,7 +31,11 @@ int main(int count, char **arguments)
         fprintf(stderr, "nothing is canned at %s\n", path);
         return 1;
     }
-    while ((got = fread(block, 1, sizeof block, file)) > 0)
-        fwrite(block, 1, got, stdout);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    for (; (found = strstr(rest, SEED)); rest = found + strlen(SEED)) {
+        fwrite(rest, 1, found - rest, stdout);
+        fputs(option(count, arguments, "--seed"), stdout);
+    }
+    fputs(rest, stdout);
     return 0;
 }
