@@ -85,16 +85,17 @@ def _device(run: Run) -> Problems:
             if not count(dig(figures, "device", key)):
                 yield f"{name}: {key}: {told(figures, 'device', key)}"
         uuid, called = str(dig(figures, "device", "uuid")), str(dig(figures, "device", "name"))
-        # torch names a GPU without the prefix that the driver gives it.
-        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
-        if bare in seen:
+        # torch names a GPU without the prefix that the driver gives it. What it calls a slice of one is unverified.
+        bare = uuid.removeprefix("GPU-")
+        given = gpus.uuids if gpus is not None else ()
+        sliced = any(each.startswith("MIG-") for each in given)
+        if bare in seen and not sliced:
             yield f"{name} and {seen[bare]} ran on the same GPU {show(uuid)}"
         seen[bare] = name
         if gpus is None:
             continue
-        whole = [each.removeprefix("GPU-") for each in gpus.uuids if not each.startswith("MIG-")]
-        if whole and len(whole) == len(gpus.uuids) and bare not in whole:
-            yield f"{name}: {show(uuid)} is none of {', '.join(gpus.uuids)}"
+        if given and not sliced and bare not in [each.removeprefix("GPU-") for each in given]:
+            yield f"{name}: {show(uuid)} is none of {', '.join(given)}"
         parts = dig(figures, "device", "capability")
         capability = ".".join(map(str, parts)) if isinstance(parts, list) else ""
         fits = any(

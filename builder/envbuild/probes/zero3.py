@@ -243,14 +243,7 @@ def _probe(options, document, scratch):
         _remove_segments(port)
         document["ranks"] = [rank.document() for rank in ranks]
         document["extension_files"] = common.count_files(extensions)
-        _empty(options.nvme)
-
-
-def _empty(folder):
-    """Take away what was swapped out: the folder is someone else's, and outlives this container."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder) if folder else ():
-            common.remove(os.path.join(folder, name))
+        common.empty(options.nvme)
 
 
 def _stop(number, frame):
