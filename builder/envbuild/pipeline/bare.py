@@ -93,7 +93,7 @@ def prove_host(
         claims=claims(env) if env else {},
         content=_masked({"inside": inside}),
         smoke=_masked(reports),
-        findings=tuple(as_dict(finding) for finding in findings),
+        findings=tuple(_masked([as_dict(finding) for finding in findings])),
         host=_host(decision),
         started=started,
         finished=datetime.datetime.now(datetime.timezone.utc),
