@@ -72,7 +72,7 @@ LOCKED = ended(
     **killed(11, "SIGSEGV"),
 )  # fmt: skip
 LOCKED["surroundings"]["memlock_bytes"] = [65536, 65536]
-UNREADABLE = ended(1, phase="checkpoint load", lines=("UnpicklingError: Weights only load failed",), exit_code=1)
+UNREADABLE = ended(1, phase="checkpoint load", lines=("UnpicklingError: \x1b[1mWeights only load failed",), exit_code=1)
 DISK = ended(1, phase="nvme steps 2", exit_code=1)
 LATER = ended(1, phase="long checkpoint load", exit_code=1)
 CLOSED = ended(1, phase="engine", exit_code=1)
@@ -129,7 +129,7 @@ NO_GPU = {"schema": SCHEMA, "error": "RuntimeError: torch sees no GPU", "ranks":
 def test_each_end_has_its_message(how: Outcome, rule: str, told: list[str]) -> None:
     (finding,) = explain_failure(how)
     assert finding.rule == rule
-    assert finding.fix
+    assert finding.fix and "\x1b" not in finding.message
     assert all(text in finding.message for text in told), finding.message
 
 

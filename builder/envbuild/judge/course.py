@@ -51,7 +51,7 @@ def _there_and_back(run: Run, seen: Any) -> Problems:
     for key, what in (("parameter_error", "parameters"), ("moment_error", "moments")):
         error = number(dig(seen, "loaded", key))
         if error is None or error > CHECKPOINT_STATE:
-            yield f"the {what} after loading are {told(seen, 'loaded', key)} away from those saved"
+            yield f"relative error of the {what} after loading: {told(seen, 'loaded', key)}"
     if not noted or not again or len(noted) != len(again) or len(noted) < LEAST_KEPT_STEPS:
         yield f"losses after saving: {told(seen, 'losses')}, after loading: {told(seen, 'losses_again')}"
         return

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from envbuild.judge.number import count, number, show
+from envbuild.judge.number import count, number, plain, show
 from envbuild.judge.outcome import Outcome, dig, document
 from envbuild.judge.placement import compiling
 from envbuild.judge.run import SCHEMA
@@ -241,7 +241,7 @@ def _phases(ranks: Iterable[Mapping[str, Any]]) -> str:
 
 def _lines(rank: Mapping[str, Any]) -> list[str]:
     lines = rank.get("log_tail")
-    return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    return [plain(line) for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
 
 
 def _words(outcome: Outcome, ranks: Iterable[Mapping[str, Any]]) -> str:

@@ -141,10 +141,11 @@ def _disk_folder(run: Run) -> Iterator[Path]:
     """A folder on this host's disk for a container to swap to: a tmpfs may refuse what async_io asks for (O_DIRECT).
 
     It lies in the run's own folder, so that the next run removes it when this one is killed. Everybody may write to
-    it: the container's user is none of this host's.
+    it, because the container's user is none of this host's, and nobody else comes that far.
     """
     folder = store.make_folder(run.folder / "nvme")
     try:
+        run.folder.chmod(0o700)
         folder.chmod(0o777)
     except OSError as error:
         raise EngineError(f"cannot open {folder} to the container: {error.strerror}") from error
