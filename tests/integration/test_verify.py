@@ -67,7 +67,8 @@ def signed(engine: DockerEngine, image: str, tmp_path: Path) -> Signed:
     record = evidence.Evidence(
         schema="envbuild.evidence/1", environment="cpu", target_id=None, level=Level.CPU, suite=suite_hash(),
         envbuild="0", image=evidence.Identity.of(identity), platform="linux/amd64", size_bytes=5, base={},
-        claims=claims(load(REPOSITORY / "matrix.yaml").get("cpu")), content={}, smoke={}, findings=(), started=now,
+        claims=claims(load(REPOSITORY / "matrix.yaml").get("cpu")), content={},
+        portability={}, smoke={}, findings=(), started=now,
         finished=now, seconds={},
         host=evidence.Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e"),
     )  # fmt: skip

@@ -32,7 +32,8 @@ def record(**changes: Any) -> evidence.Evidence:
     fields = {
         "environment": "cpu", "target_id": None, "level": Level.CPU, "suite": "5" * 64, "envbuild": "0.1.0",
         "image": {"config_digest": CONFIG, "diff_ids": [LAYER]}, "platform": "linux/amd64", "size_bytes": 1, "base": {},
-        "claims": {"torch": "2.13.0+cpu"}, "content": {}, "smoke": {"fp32": {"losses": [1.25, 0.5e-7]}}, "findings": [],
+        "claims": {"torch": "2.13.0+cpu"}, "content": {}, "portability": {},
+        "smoke": {"fp32": {"losses": [1.25, 0.5e-7]}}, "findings": [],
         "host": {"system": "Größe", "machine": "m", "cpu": "c", "cpus": 2, "memory_bytes": 1, "engine": "e"},
         "started": now, "finished": now, "seconds": {"smoke": 1.0},
     }  # fmt: skip

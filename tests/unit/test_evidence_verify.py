@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).parents[2]
 CONFIG, OTHER, LAYER = (f"sha256:{letter * 64}" for letter in "abc")
 SEEN = datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.timezone.utc)
 NOW = SEEN + datetime.timedelta(days=3, hours=1)
-ARCHS = ["sm_80", "sm_90", "compute_90"]
+CUBINS = ["8.0", "9.0"]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ class Case:
             "environment": row, "target_id": None, "level": Level.CPU, "suite": suite_hash(), "envbuild": "0.1.0",
             "image": {"config_digest": CONFIG, "diff_ids": [LAYER]}, "platform": "linux/amd64", "size_bytes": 1,
             "base": {}, "claims": claims(self.rows[row]), "smoke": {}, "findings": [],
-            "content": {"inside": {"modules": {"report": {"torch": {"arch_list": ARCHS}}}}},
+            "content": {}, "portability": {"cubins": CUBINS},
             "host": {"system": "s", "machine": "m", "cpu": "c", "cpus": 2, "memory_bytes": 1, "engine": "e"},
             "started": SEEN, "finished": SEEN, "seconds": {},
         }  # fmt: skip
@@ -117,10 +117,9 @@ def test_nothing_was_ever_seen(case: Case) -> None:
         ({"claims": {"torch": "2.12.0+cpu"}}, "verify.claims", "torch '2.12.0+cpu', now '2.13.0+cpu'"),
         ({"finished": NOW + datetime.timedelta(hours=1)}, "verify.age", "from the future"),
         ({"finished": NOW - datetime.timedelta(days=31)}, "verify.age", "31 days old; 30 days are allowed"),
-        ({"content": {}}, "verify.sm", "no code for any GPU"),
-        ({"content": {"inside": {"modules": {"report": {"torch": {"arch_list": ["sm_80", "compute_80"]}}}}}},
-         "verify.sm", "runs on 9.0: its torch has code for 'sm_80 compute_80'"),
-        ({"content": {"inside": [1]}}, "verify.sm", "no code for any GPU"),
+        ({"portability": {}}, "verify.sm", "no code for any GPU"),
+        ({"portability": {"cubins": ["8.0", "9.1", "10.0"]}}, "verify.sm", "runs on 9.0: torch and its ops have code"),
+        ({"portability": {"cubins": [1, None, "x"]}}, "verify.sm", "no code for any GPU"),
     ],
 )  # fmt: skip
 def test_each_thing_that_can_be_wrong(changes: dict[str, Any], rule: str, said: str, case: Case) -> None:
@@ -131,7 +130,7 @@ def test_each_thing_that_can_be_wrong(changes: dict[str, Any], rule: str, said: 
 
 
 def test_everything_that_is_wrong_is_told_at_once(case: Case) -> None:
-    case.save(level=Level.BUILT, suite="5" * 64, claims={}, content={})
+    case.save(level=Level.BUILT, suite="5" * 64, claims={}, portability={})
     path = evidence.stored(CONFIG)[0]
     evidence.envelope_of(path).unlink()
     found = case.ask(wanted=Wanted(level=Level.GPU, sm=(9, 0), max_age=datetime.timedelta(days=1)))

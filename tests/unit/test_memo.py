@@ -31,7 +31,8 @@ def save(level: Level = Level.GPU, *, gpu: str | None = H200, driver: str | None
     record = {
         "environment": ROW.name, "target_id": None, "level": level, "suite": SUITE, "envbuild": "0",
         "image": {"config_digest": CONFIG, "diff_ids": [LAYER]}, "platform": "linux/amd64", "size_bytes": 1, "base": {},
-        "claims": claims(ROW), "content": {}, "smoke": {}, "findings": [], "started": when, "finished": when,
+        "claims": claims(ROW), "content": {}, "portability": {}, "smoke": {}, "findings": [], "started": when,
+        "finished": when,
         "seconds": {},
         "host": {"system": "s", "machine": "m", "cpu": "c", "cpus": 1, "memory_bytes": 1, "engine": "e",
                  "gpus": [{"name": gpu}] if gpu else [], "driver": driver},

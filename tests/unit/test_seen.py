@@ -9,11 +9,11 @@ import pytest
 
 from envbuild import facts
 from envbuild.engines import EngineInfo
+from envbuild.judge.inspection import COMPAT
 from envbuild.matrix import load
 from envbuild.model import Finding, Level, Severity
 from envbuild.pipeline.gates import Decision
 from envbuild.pipeline.host import describe
-from envbuild.pipeline.inspecting import _COMPAT
 from envbuild.pipeline.seen import driver_faults, really
 from envbuild.pipeline.smoking import CPU, Device
 
@@ -87,4 +87,4 @@ def test_a_drivers_words_in_a_failed_smoke_come_first() -> None:
 def test_where_nvidias_packages_put_cuda_compat() -> None:
     good = ("usr/local/cuda-12.4/compat/libcuda.so.1", "usr/local/cuda/compat/libcuda.so.1")
     bad = ("usr/local/cuda-12.4/lib64/stubs/libcuda.so", "home/usr/local/cuda/compat/libcuda.so.1")
-    assert all(map(_COMPAT.fullmatch, good)) and not any(map(_COMPAT.fullmatch, bad))
+    assert all(map(COMPAT.fullmatch, good)) and not any(map(COMPAT.fullmatch, bad))

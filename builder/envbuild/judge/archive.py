@@ -20,7 +20,18 @@ from typing import Any, BinaryIO
 
 from envbuild.errors import EngineError
 from envbuild.judge import tree
-from envbuild.judge.layers import BLOCK, Budget, Entry, Layer, Prefixed, looks_like_tar, members, normal, read_layer
+from envbuild.judge.layers import (
+    BLOCK,
+    Budget,
+    Entry,
+    Layer,
+    Prefixed,
+    Visitor,
+    looks_like_tar,
+    members,
+    normal,
+    read_layer,
+)
 from envbuild.model import ImageIdentity
 
 __all__ = ["Entry", "ImageArchive", "read"]
@@ -43,6 +54,7 @@ class ImageArchive:
         identity: The config's digest and the layers' diff ids, each checked against the bytes that were read.
         config: The image config (OCI image specification), as decoded JSON.
         entries: The merged filesystem: every path without its leading slash.
+        replaced: Files that more than one layer brings: the last one's content counts.
         tags: Names the archive gives the image; what a name means is the engine's business.
         size: Bytes of the archive.
     """
@@ -50,6 +62,7 @@ class ImageArchive:
     identity: ImageIdentity
     config: Mapping[str, Any]
     entries: Mapping[str, Entry]
+    replaced: frozenset[str] = frozenset()
     tags: tuple[str, ...] = ()
     size: int = 0
 
@@ -66,6 +79,14 @@ class ImageArchive:
         items = container.get("Env") if isinstance(container, dict) else None
         pairs = (item.partition("=") for item in items or () if isinstance(item, str))
         return {name: value for name, _, value in pairs}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the image."""
+        container = self.config.get("config")
+        labels = container.get("Labels") if isinstance(container, dict) else None
+        pairs = labels.items() if isinstance(labels, dict) else ()
+        return {name: value for name, value in pairs if isinstance(value, str)}
 
     def resolve(self, path: str) -> str | None:
         """The path behind all symbolic links, inside the image; None where it leads nowhere or round in circles."""
@@ -87,7 +108,11 @@ class ImageArchive:
 
 
 def read(
-    stream: BinaryIO, wanted: Callable[[str], bool], progress: Callable[[int], None] | None = None
+    stream: BinaryIO,
+    wanted: Callable[[str], bool],
+    progress: Callable[[int], None] | None = None,
+    *,
+    visit: Visitor | None = None,
 ) -> ImageArchive:
     """Read an exported image in one pass.
 
@@ -95,13 +120,14 @@ def read(
         stream: The bytes of ``docker save`` for one image; only ``read`` is called.
         wanted: Says of a path (without leading slash) whether the file's bytes are kept.
         progress: Called now and then with the number of bytes read so far.
+        visit: Looks at every file of every layer as it goes by, those that a later layer hides included.
 
     Raises:
         EngineError: The stream ends early, is damaged, is no image archive, holds several images, or its layers do
             not have the digests that its config states.
     """
     source = _Counting(stream, progress)
-    parts = _Parts(Budget(wanted=wanted))
+    parts = _Parts(Budget(wanted=wanted) if visit is None else Budget(wanted=wanted, visit=visit))
     try:
         with tarfile.open(fileobj=source, mode="r|", bufsize=BLOCK) as tar:  # type: ignore[call-overload]
             for member in members(tar):
@@ -207,7 +233,8 @@ def _assemble(parts: _Parts, size: int) -> ImageArchive:
                 hint="The export or the engine's store is damaged, or was changed. Build or pull the image again.",
             )
     identity = ImageIdentity(config_digest=f"sha256:{digest}", diff_ids=diff_ids)
-    return ImageArchive(identity=identity, config=config, entries=tree.merge(layers), tags=tags, size=size)
+    entries, replaced = tree.merge(layers)
+    return ImageArchive(identity=identity, config=config, entries=entries, replaced=replaced, tags=tags, size=size)
 
 
 def _manifest(parts: _Parts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:

@@ -162,7 +162,6 @@ def _environment(env: Environment, outside: OutsideReport, inside: Mapping[str, 
     expected = {
         "PIP_CONSTRAINT": CONSTRAINTS,
         "UV_CONSTRAINT": CONSTRAINTS,
-        "PYTHONNOUSERSITE": "1",
         "CC": cc,
         "CXX": cxx,
     }

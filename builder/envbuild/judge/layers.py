@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from envbuild.errors import EngineError
 
@@ -41,6 +42,7 @@ class Entry:
         target: Where a symbolic link points, as written.
         data: A wanted file's bytes, else None.
         missing: Why a wanted file's bytes are not here; empty for files that nobody wanted.
+        seen: What the visitor made of a file's content as it went by.
     """
 
     kind: Literal["file", "folder", "symlink", "special"]
@@ -49,6 +51,7 @@ class Entry:
     target: str = ""
     data: bytes | None = None
     missing: str = ""
+    seen: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,22 @@ class Layer:
     opaque: list[str]
 
 
+# Is given a file's path, its size in bytes, and its content, once, as a stream; what it returns is kept.
+Visitor = Callable[[str, int, Readable], Any]
+
+
+def _nobody(path: str, size: int, content: Readable) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Budget:
-    """What may still be kept in memory, over all layers of an archive."""
+    """What may still be kept in memory, over all layers of an archive, and who looks at the files as they go by."""
 
     kept: int = MAX_KEPT
     entries: int = MAX_ENTRIES
     wanted: Callable[[str], bool] = field(default=lambda path: False)
+    visit: Visitor = field(default=_nobody)
 
 
 class Prefixed:
@@ -177,13 +189,16 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, budget: Bud
     if not member.isreg():
         return Entry("special", mode=mode)
     if not budget.wanted(path):
-        return Entry("file", member.size, mode)
+        stream = tar.extractfile(member)
+        return Entry(
+            "file", member.size, mode, seen=None if stream is None else budget.visit(path, member.size, stream)
+        )
     if member.size > min(MAX_FILE, budget.kept):
         return Entry("file", member.size, mode, missing=f"it has {member.size} bytes, more than is kept of a file")
     content = tar.extractfile(member)
     data = content.read() if content is not None else b""
     budget.kept -= len(data)
-    return Entry("file", member.size, mode, data=data)
+    return Entry("file", member.size, mode, data=data, seen=budget.visit(path, member.size, io.BytesIO(data)))
 
 
 def normal(name: str) -> str:

@@ -19,15 +19,20 @@ class _Node:
         self.children: dict[str, _Node] | None = {} if entry.kind == "folder" else None
 
 
-def merge(layers: Iterable[Layer]) -> dict[str, Entry]:
-    """Every path of the merged filesystem, by its name without a leading slash.
+def merge(layers: Iterable[Layer]) -> tuple[dict[str, Entry], frozenset[str]]:
+    """Every path of the merged filesystem, by its name without a leading slash; and the files that were replaced.
 
     Raises:
         EngineError: A layer puts a file below something that is not a folder, or links to what is not there.
     """
     root = _Node(_IMPLIED)
+    ever: set[str] = set()
+    replaced: set[str] = set()
     for layer in layers:
         _apply(root, layer)
+        own = {path for path, change in layer.changes if isinstance(change, Hardlink) or change.kind == "file"}
+        replaced |= own & ever  # also where a layer between, or the same one, had removed it
+        ever |= own
     entries: dict[str, Entry] = {}
     pending = [("", root)]
     while pending:
@@ -36,7 +41,7 @@ def merge(layers: Iterable[Layer]) -> dict[str, Entry]:
             entries[prefix + name] = child.entry
             if child.children:
                 pending.append((f"{prefix}{name}/", child))
-    return entries
+    return entries, frozenset(replaced)
 
 
 def resolve(entries: Mapping[str, Entry], path: str) -> str | None:

@@ -15,9 +15,9 @@ from envbuild.engines import BuildRequest, Run
 from envbuild.errors import EngineError
 from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.lock import stage_local
-from envbuild.pipeline.names import LABEL_ENV, LABEL_TARGET
 from envbuild.pipeline.prepare import Target
 from envbuild.pipeline.workbench import Workbench
+from envbuild.plan import LABEL_ENV, LABEL_TARGET
 from envbuild.site.pip import PipSettings
 from envbuild.site.secrets import build_secrets, needs_host_network
 

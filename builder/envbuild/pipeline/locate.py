@@ -7,9 +7,10 @@ from envbuild.engines import ImageInfo
 from envbuild.errors import GateError, InputError
 from envbuild.matrix.merge import near
 from envbuild.model import Environment, Finding, Level
-from envbuild.pipeline.names import LABEL_ENV, LABEL_TARGET, Names, is_reference, names
+from envbuild.pipeline.names import Names, is_reference, names
 from envbuild.pipeline.prepare import FindingsError, prepare
 from envbuild.pipeline.workbench import Workbench
+from envbuild.plan import LABEL_ENV, LABEL_TARGET
 
 
 def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, ImageInfo, Environment]:

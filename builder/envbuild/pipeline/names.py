@@ -13,9 +13,6 @@ from envbuild.model import Environment, Level
 if TYPE_CHECKING:
     from envbuild.engines import DockerEngine, ImageInfo
 
-LABEL_ENV = "io.envbuild.environment"
-LABEL_TARGET = "io.envbuild.target"
-
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 # A first part with a dot or a port is a registry, and may have capitals; any other is part of the name.
 _REGISTRY = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(?::[0-9]+)?"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from envbuild.elf.gpucode import cubin_runs_on
 from envbuild.evidence import Evidence, Identity, PublicKey, Seal, State
-from envbuild.judge.claims import module
-from envbuild.judge.outcome import dig
 from envbuild.judge.versions import capability
 from envbuild.model import Environment, Finding, ImageIdentity, Level, Severity
 from envbuild.pipeline.prove import claims
@@ -19,6 +19,7 @@ _Told = Iterator[tuple[str, str, str]]
 
 # Clocks differ; evidence that is from further ahead than this was not dated by a clock.
 _AHEAD = datetime.timedelta(minutes=10)
+_CAPABILITY = re.compile(r"\d{1,3}\.\d[af]?")
 _RULES = {
     State.UNSIGNED: "verify.unsigned",
     State.UNTRUSTED: "verify.key",
@@ -106,12 +107,11 @@ def _sm(subject: Subject, record: Evidence) -> list[Finding]:
     if wanted is None:
         return []
     name = f"{wanted[0]}.{wanted[1]}"
-    listed = module(dig(record.content, "inside") or {}, "torch", "arch_list")
-    codes = [str(item) for item in listed] if isinstance(listed, list) else []
-    # A cubin runs on later minor versions of its own major one. PTX is not counted on: it needs a newer driver.
-    cubins = [found for item in codes if item.startswith("sm_") and (found := capability(item))]
-    if not any(major == wanted[0] and minor <= wanted[1] for major, minor in cubins):
-        has = f"its torch has code for {' '.join(codes)[:300]!r}" if codes else "its torch has no code for any GPU"
+    listed = record.portability.get("cubins")
+    codes = [str(item) for item in listed if _CAPABILITY.fullmatch(str(item))] if isinstance(listed, list) else []
+    # PTX is not counted on: it needs a newer driver.
+    if not any(cubin_runs_on(code, name) for code in codes):
+        has = f"torch and its ops have code for {' '.join(codes)[:300]}" if codes else "it has no code for any GPU"
         fix = "Take a row for that GPU: envbuild list"
         return [finding(subject, "verify.sm", f"nothing shows that the image runs on {name}: {has}", fix=fix)]
     seen = sorted({str(gpu["sm"]) for gpu in record.host.gpus if gpu.get("sm")})

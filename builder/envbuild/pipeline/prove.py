@@ -12,8 +12,9 @@ from typing import Any
 
 from envbuild import __version__, evidence, store
 from envbuild.engines import GpuStartError, ImageInfo, Run
-from envbuild.errors import GateError
+from envbuild.errors import EngineError, GateError
 from envbuild.events import Note, PhaseDone, PhaseStarted
+from envbuild.judge.standards import Standards
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Environment, Finding, Level, Severity
 from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient, obstructed
@@ -26,7 +27,6 @@ from envbuild.pipeline.proof import Proof, Wish, as_dict, claims
 from envbuild.pipeline.seen import allowed_gpus, driver_faults, really, start_fault
 from envbuild.pipeline.smoking import SMOKE_SECONDS, STEPS, Device, smoke_image
 from envbuild.pipeline.workbench import Workbench
-from envbuild.plan import capabilities
 
 
 @dataclass
@@ -86,7 +86,10 @@ def prove(
         )  # fmt: skip
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
     with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
-        found = inspect_image(engine, run, env, info.id, sms=capabilities(env, bench.facts))
+        found = inspect_image(
+            engine, run, env, info.id,
+            standards=Standards.of(env, bench.facts), scratch=_scratch(bench), sink=bench.sink,
+        )  # fmt: skip
     seen.content = found.reports
     seen.findings += found.findings
     if not found.compat:
@@ -111,6 +114,7 @@ def prove(
         base=base,
         claims=claims(env),
         content=seen.content,
+        portability=found.portability,
         smoke=seen.smoke,
         findings=tuple(as_dict(finding) for finding in (*decision.findings, *seen.findings)),
         host=describe(engine.info(), gpus=decision.gpus, driver=decision.driver, cuda=decision.cuda),
@@ -202,6 +206,14 @@ def _smoke(
 def proven(info: ImageInfo, env: Environment) -> tuple[Level, evidence.Evidence, Path] | None:
     """The strongest level an image has proven as this row, as the row is today, by the current suite."""
     return evidence.best(info.id, info.diff_ids, environment=env.name, claims=claims(env), suite=suite_hash())
+
+
+def _scratch(bench: Workbench) -> Path:
+    try:
+        bench.cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EngineError(f"cannot make the cache folder {bench.cache}: {error.strerror}") from error
+    return bench.cache
 
 
 def _usable(env: Environment, ref: str, info: ImageInfo) -> None:

@@ -19,6 +19,9 @@ from envbuild.plan.families import compilers, cxx_package, family
 PREFIX = "/opt/venv"
 HOME = "/opt/envbuild"
 USER_HOME = "/home/envbuild"
+# What an image says of itself. Labels are inherited and can be set by anybody, so they are hints, never proof.
+LABEL_ENV = "io.envbuild.environment"
+LABEL_TARGET = "io.envbuild.target"
 
 # What a later `pip install` must not swap: these decide whether the proof still holds. The rest may move.
 _CORE = ("deepspeed", "numpy", "pydantic", "pydantic-core", "torch", "torchaudio", "torchvision", "triton")

@@ -13,7 +13,7 @@ from envbuild.pipeline.inspecting import Inspected
 def who(engine: Any, run: Any, env: Any, engine_id: str, **rest: Any) -> Inspected:
     with engine.save(engine_id) as stream:
         image = archive.read(stream, lambda path: False)
-    return Inspected(identity=image.identity, reports={"fake": True}, findings=())
+    return Inspected(identity=image.identity, reports={"fake": True}, portability={}, findings=())
 
 
 prove.inspect_image = who  # type: ignore[assignment]

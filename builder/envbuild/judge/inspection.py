@@ -1,0 +1,120 @@
+"""Inspection as a whole: an exported image read once, looked at from every side, and held to its row."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from envbuild.judge import archive, config, content, intact, native, native_rules
+from envbuild.judge.compare import error
+from envbuild.judge.files import Examiner
+from envbuild.judge.standards import Standards
+from envbuild.model import Environment, Finding, ImageIdentity
+from envbuild.plan import PREFIX
+
+COMPAT = re.compile(r"usr/local/cuda[^/]*/compat/libcuda\.so\.1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was seen from outside.
+
+    Attributes:
+        identity: Who the image is.
+        outside: What its files state.
+        intact: What became of the packages' files since they were installed.
+        native: What a training process would load.
+        config: Labels, secrets, user sites, sizes.
+        compat: NVIDIA's cuda-compat library is where NVIDIA's packages put it.
+    """
+
+    identity: ImageIdentity
+    outside: content.OutsideReport
+    intact: intact.IntactReport
+    native: native.NativeReport
+    config: config.ConfigReport
+    compat: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The reports by name, for the evidence."""
+        return {
+            "outside": dataclasses.asdict(self.outside),
+            "intact": dataclasses.asdict(self.intact),
+            "native": self.native.as_dict(),
+            "config": dataclasses.asdict(self.config),
+        }
+
+
+def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[int], None] | None = None) -> Looked:
+    """Read an exported image, once, and look at it from outside.
+
+    Args:
+        stream: What ``docker save`` gives.
+        env: The row that it is held to.
+        scratch: A folder with room for the image's largest library.
+        progress: Called now and then with the number of bytes read so far.
+
+    Raises:
+        EngineError: The export cannot be read.
+    """
+    examiner = Examiner(scratch)
+    image = archive.read(stream, content.WANTED, progress, visit=examiner)
+    site = f"{PREFIX.strip('/')}/lib/python{env.python}/site-packages"
+    outside = content.outside(image, env)
+    return Looked(
+        identity=image.identity,
+        outside=outside,
+        native=native.native(image, env, site, outside.op_files),
+        intact=intact.intact(image, env, site),
+        config=config.config(image, env, examiner.leaks, site),
+        compat=any(COMPAT.fullmatch(path) for path in image.entries),
+    )
+
+
+def judge(env: Environment, looked: Looked, inside: Mapping[str, Any] | None, standards: Standards) -> list[Finding]:
+    """Everything in which an image is not what its row says.
+
+    Args:
+        env: The row.
+        looked: From outside.
+        inside: The content probe's document; None where there is none, and then only what lies outside is judged.
+        standards: What the facts say of the row.
+    """
+    findings = content.inspect(env, looked.outside, inside, sms=standards.sms) if inside is not None else []
+    findings += native_rules.findings(env, looked.native, standards)
+    told = [*_intact(looked.intact, looked.outside.hooks), *config.problems(env, looked.config, inside or {})]
+    return findings + [error(rule, env.name, message, fix) for rule, message, fix in told]
+
+
+_KINDS = {
+    "changed": ("content.record", "is not the file that its package installed"),
+    "missing": ("content.record", "belongs to an installed package and is not there"),
+    "unrecorded": ("content.record", "has no RECORD that can be read, so nobody knows what belongs to it"),
+    "bytecode": ("content.bytecode", "was replaced by a later layer while its source stayed: Python would run it"),
+    "stray": ("content.stray", "lies among the packages and belongs to none"),
+    "broken": ("content.pip", ""),
+    "problems": ("content.record", ""),
+}
+_FIXES = {
+    "content.record": "Do not edit installed packages: change the lock or add an extra to the row, and build again.",
+    "content.bytecode": "Remove what changed it, or compile it again together with its source.",
+    "content.stray": "Install it as a package: what no package owns is seen by no lock and no later upgrade.",
+    "content.pip": "Lock again with these packages together: envbuild lock.",
+}
+
+
+def _intact(report: intact.IntactReport, hooks: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    for kind, (rule, meaning) in _KINDS.items():
+        # What runs at every start has a finding of its own.
+        names = tuple(
+            name for name in getattr(report, kind) if not (kind == "stray" and hooks and name.endswith(hooks))
+        )
+        for name in names[:5]:
+            yield rule, f"{name} {meaning}".rstrip(), _FIXES[rule]
+        rest = len(names) - 5 + report.more.get(kind, 0)
+        if rest > 0:
+            yield rule, f"and {rest} more: {meaning or 'see the report'}", _FIXES[rule]
