@@ -19,10 +19,11 @@ from envbuild.engines.cleanup import host_id
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence import Host
 from envbuild.evidence.bare import HostEvidence, fingerprint, save_host
+from envbuild.facts import Facts
 from envbuild.judge import content, smoke
 from envbuild.judge.claims import module
 from envbuild.judge.number import count, show
-from envbuild.judge.outcome import dig, document
+from envbuild.judge.outcome import document
 from envbuild.judge.suite import probes_folder, suite_hash
 from envbuild.model import Environment, Finding, Level, Severity
 from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient
@@ -68,7 +69,7 @@ def prove_host(
     interpreter = find_interpreter(python)
     started, began = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
     bench.sink(PhaseStarted(phase="inspect", detail=f"what the modules of {interpreter} say"))
-    inside, findings = _content(interpreter, env, accelerator)
+    inside, findings = _content(interpreter, env, accelerator, bench.facts)
     middle = time.monotonic()
     bench.sink(PhaseDone(phase="inspect", seconds=middle - began))
     reports: dict[str, Any] = {}
@@ -118,7 +119,7 @@ def prove_host(
 
 
 def _content(
-    interpreter: Path, env: Environment | None, accelerator: Accelerator | None
+    interpreter: Path, env: Environment | None, accelerator: Accelerator | None, facts: Facts
 ) -> tuple[dict[str, Any], list[Finding]]:
     """What the modules say. An op that would be compiled on first use is normal on a bare host: a warning."""
     ops = ",".join(env.deepspeed.ops) if env else ""
@@ -137,12 +138,12 @@ def _content(
                          f"Install it for this interpreter: {interpreter} -m pip install {name}")
             )  # fmt: skip
     for op in env.deepspeed.ops if env and not findings else ():
-        figures = module(inside, "ops", op)
-        if dig(figures, "loaded") is not True:
+        if module(inside, "ops", op, "loaded") is not True:
+            known = facts.deepspeed.ops.get(op)
+            variable = known.build_variable if known else "DS_BUILD_OPS"
             findings.append(
-                _finding(f"{_RULE}op", interpreter, f"{op} is not there ahead of time; it is compiled on first use: "
-                         f"{show(dig(figures, 'error'))}", f"DS_BUILD_{op.upper()}=1 when DeepSpeed is installed.",
-                         severity=Severity.WARNING)
+                _finding(f"{_RULE}op", interpreter, f"{op} does not load without a compiler, so it is compiled on first "
+                         "use", f"Compile it when DeepSpeed is installed: {variable}=1", severity=Severity.WARNING)
             )  # fmt: skip
     return inside, findings
 
