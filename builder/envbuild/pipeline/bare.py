@@ -142,7 +142,7 @@ def _content(
             known = facts.deepspeed.ops.get(op)
             variable = known.build_variable if known else "DS_BUILD_OPS"
             findings.append(
-                _finding(f"{_RULE}op", interpreter, f"{op} does not load without a compiler: it is compiled on first use",
+                _finding(f"{_RULE}op", interpreter, f"{op} is not there ahead of time: it is compiled on first use",
                          f"Compile it when DeepSpeed is installed: {variable}=1", severity=Severity.WARNING)
             )  # fmt: skip
     return inside, findings
