@@ -113,7 +113,7 @@ def buildah(bench: Workbench) -> list[str]:
         *(f"  - {warning}" for warning in warnings),
         f"- The image, carried over to the engine, passes `envbuild smoke` at level {said['level']}: "
         f"{record['size_bytes'] / 2**30:.2f} GiB, {len(record['image']['diff_ids'])} layers.",
-        *(f"- {line}" for line in summary(record["smoke"]["fp32"])),
+        *(f"- {line}" for line in summary(record["smoke"]["zero3"])),
     ]
 
 
@@ -189,7 +189,7 @@ def ten(bench: Workbench) -> list[str]:
 
 
 def _figures(record: dict[str, Any]) -> tuple[str, ...]:
-    ranks = [rank["report"] for rank in record["smoke"]["fp32"]["ranks"]]
+    ranks = [rank["report"]["passes"]["fp32"] for rank in record["smoke"]["zero3"]["ranks"]]
     ratios = [dig(rank, "gradients", "ratio") for rank in ranks]
     return (
         f"{record['seconds']['inspect']:.1f} s",

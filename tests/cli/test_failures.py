@@ -69,7 +69,7 @@ def test_usage(arguments: list[str], said: str, cli: Any) -> None:
 
 def test_levels_that_can_be_allowed(cli: Any) -> None:
     for command in ("build", "promote"):
-        refused(cli(command, "cpu", "--allow-level", "gpu"), 2, "'gpu' is not a level", "built or cpu")
+        refused(cli(command, "cpu", "--allow-level", "gpu"), 2, "'gpu' is not a level", "built, cpu or gpu-mig")
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_the_image_is_tagged_and_its_evidence_says_why(
     record = json.loads(Path(str(proven["evidence"])).read_text())
     assert record["level"] == "cpu" and record["environment"] == "cpu"
     assert record["target_id"] == proven["target_id"]
-    ranks = record["smoke"]["fp32"]["ranks"]
+    ranks = record["smoke"]["zero3"]["ranks"]
     assert len(ranks) == 2
     shown = cli("show", "cpu")
     assert shown.returncode == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engines.argv import build_argv, create_payload, run_argv
+from envbuild.engines.argv import build_argv, create_payload, podman_argv, run_argv
 from envbuild.engines.types import BuildRequest, ContainerSpec, Mount
 
 HOST = "unix:///run/docker.sock"
@@ -126,6 +126,16 @@ def test_device_requests_name_gpus_as_docker_does(gpus: tuple[str, ...], count: 
     host = create_payload(ContainerSpec(image="i", gpus=gpus))["HostConfig"]
     assert isinstance(host, dict)
     assert [(each["Count"], each["DeviceIDs"]) for each in host["DeviceRequests"]] == [(count, ids)]
+
+
+def test_podman_gets_each_gpu_by_cdi_and_all_else_as_docker_does() -> None:
+    docker, podman = run_argv("docker", HOST, FULL), podman_argv("podman", HOST, FULL, name="n")
+    assert podman[:7] == ("podman", "--url", HOST, "run", "--rm", "--name", "n")
+    assert podman[7:11] == ("--device", "nvidia.com/gpu=GPU-1", "--device", "nvidia.com/gpu=MIG-2")
+    assert podman[11:] == docker[docker.index("--gpus") + 2 :]
+    assert podman_argv("podman", HOST, ContainerSpec(image="i", gpus=("all",)))[5:] == (
+        "--device", "nvidia.com/gpu=all", "i",
+    )  # fmt: skip
 
 
 def test_create_payload_leaves_defaults_to_the_engine() -> None:

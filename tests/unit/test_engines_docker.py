@@ -68,7 +68,12 @@ def test_engine_exceptions_become_one_plain_message() -> None:
     response = requests.Response()
     response.status_code = 500
     cases: list[tuple[Exception, str]] = [
-        (APIError("500", response=response, explanation="could not\n  select device driver"), "GPU runtime"),
+        (
+            APIError(
+                "500", response=response, explanation='could not\n  select device driver "" with capabilities: [[gpu]]'
+            ),
+            "nvidia-ctk runtime configure",
+        ),
         (requests.exceptions.ReadTimeout("Read timed out. (read timeout=5)"), ""),
         (requests.exceptions.ConnectionError("Connection aborted.", ConnectionRefusedError(111, "Refused")), "daemon"),
     ]

@@ -55,6 +55,32 @@ SMALL = copy.deepcopy(SEGMENT)
 SMALL["surroundings"]["shm"]["total_bytes"] = MIB
 FULL = ended(0, lines=("OSError: [Errno 28] No space left on device",))
 FULL["surroundings"]["shm"]["total_bytes"] = 64 * MIB
+STUCK = copy.deepcopy(TIMED_OUT)
+STUCK.update(timed_out=False, stuck={"seconds": 60.2, "inside": [1]})
+STUCK["ranks"][0].update(phase="rendezvous", log_tail=["where it stands"])
+ALL_IN = copy.deepcopy(STUCK)
+ALL_IN["stuck"]["inside"] = [0, 1]
+BEHIND = copy.deepcopy(TIMED_OUT)
+BEHIND["ranks"][0].update(phases_entered=9, log_tail=["waits"])
+BEHIND["ranks"][1].update(
+    phases_entered=8,
+    log_tail=["Thread 0x01 (most recent call first):", *["other"] * 20, "Current thread 0x02 (most recent call first):",
+              "innermost call", *["outer call"] * 40],
+)  # fmt: skip
+LOCKED = ended(
+    0, phase="nvme engine", lines=("mlock failed to allocate 1049600 bytes with error no 12 msg x", "Fatal"),
+    **killed(11, "SIGSEGV"),
+)  # fmt: skip
+LOCKED["surroundings"]["memlock_bytes"] = [65536, 65536]
+UNREADABLE = ended(1, phase="checkpoint load", lines=("UnpicklingError: \x1b[1mWeights only load failed",), exit_code=1)
+DISK = ended(1, phase="nvme steps 2", exit_code=1)
+LATER = ended(1, phase="long checkpoint load", exit_code=1)
+CLOSED = ended(1, phase="engine", exit_code=1)
+CLOSED["ranks"][1]["report"] = {"error": "PermissionError: [Errno 13] Permission denied: '/tmp/x/extensions/cpu_adam'"}
+BUILDING = ended(1, phase="engine", exit_code=1)
+BUILDING["ranks"][1]["report"] = {"error": "x", "programs": {"started": [{"argv": ["ninja", "-v"]}], "count": 1}}
+MAY_BUILD = copy.deepcopy(BUILDING)
+MAY_BUILD["arguments"]["jit"] = True
 RAISED = ended(0, lines=("Traceback (most recent call last):", "RuntimeError: op failed"), exit_code=1)
 NO_GPU = {"schema": SCHEMA, "error": "RuntimeError: torch sees no GPU", "ranks": []}
 
@@ -67,6 +93,16 @@ NO_GPU = {"schema": SCHEMA, "error": "RuntimeError: torch sees no GPU", "ranks":
             "smoke.timeout",
             ["300 s", "rank 0 in 'steps 7'", "rank 1 in 'collective'", "stack of it"],
         ),
+        (outcome(BEHIND), "smoke.timeout", ["last lines of rank 1", "innermost call"]),
+        (outcome(STUCK), "smoke.collective", ["60 s", "rank 0 did not arrive", "'rendezvous'", "where it stands"]),
+        (outcome(ALL_IN), "smoke.collective", ["every rank arrived"]),
+        (outcome(LOCKED), "smoke.memlock", ["64 KiB", "1049600 bytes", "rank 0 in 'nvme engine'"]),
+        (outcome(UNREADABLE), "smoke.checkpoint", ["'checkpoint load'", "Weights only load failed"]),
+        (outcome(DISK), "smoke.nvme", ["'nvme steps 2'"]),
+        (outcome(LATER), "smoke.long.checkpoint", ["'long checkpoint load'"]),
+        (outcome(CLOSED), "smoke.jit", ["Permission denied"]),
+        (outcome(BUILDING), "smoke.compiler", ["'engine'"]),
+        (outcome(MAY_BUILD), "smoke.crash", ["'engine'"]),
         (outcome(timed_out=True, exit_code=137, stderr="importing"), "smoke.timeout", ["12 s", "importing"]),
         (outcome(OUT_OF_MEMORY), "smoke.memory", ["SIGKILL", "rank 1 in 'engine'", "loading"]),
         (outcome(COUNTED), "smoke.memory", ["the kernel killed", "512 MiB"]),
@@ -83,7 +119,7 @@ NO_GPU = {"schema": SCHEMA, "error": "RuntimeError: torch sees no GPU", "ranks":
         (outcome(exit_code=139), "smoke.crash", ["signal 11"]),
         (outcome(exit_code=0, stdout="hello\n"), "smoke.output", ["no report", "hello"]),
         (
-            outcome(exit_code=0, stdout='{"schema": "envbuild.probe.zero3/1", "ranks": [Na'),
+            outcome(exit_code=0, stdout='{"schema": "envbuild.probe.zero3/2", "ranks": [Na'),
             "smoke.output",
             ["no report"],
         ),
@@ -93,7 +129,7 @@ NO_GPU = {"schema": SCHEMA, "error": "RuntimeError: torch sees no GPU", "ranks":
 def test_each_end_has_its_message(how: Outcome, rule: str, told: list[str]) -> None:
     (finding,) = explain_failure(how)
     assert finding.rule == rule
-    assert finding.fix
+    assert finding.fix and "\x1b" not in finding.message
     assert all(text in finding.message for text in told), finding.message
 
 
@@ -119,6 +155,6 @@ def test_the_content_probe_ends_badly_under_its_own_name() -> None:
 
 @pytest.mark.parametrize("value", [None, 3, "x", [], {}, [None], [{}], {"ranks": 1}])
 def test_nothing_in_a_report_raises(value: Any) -> None:
-    for key in ("ranks", "surroundings", "memory_after", "seconds", "error"):
+    for key in ("ranks", "surroundings", "memory_after", "seconds", "error", "stuck", "arguments"):
         explain_failure(outcome({**GOOD, key: value}))
     explain_failure(outcome({**GOOD, "ranks": [value, {"log_tail": value, "seconds": value, "exit_code": value}]}))

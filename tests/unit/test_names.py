@@ -36,6 +36,7 @@ def test_a_rows_names() -> None:
     assert wanted.below(Level.CPU) == "envbuild/h200-cu130:2.11.0-cu130-1a2b3c4d-cpu"
     assert wanted.own == (
         "envbuild/h200-cu130:2.11.0-cu130-1a2b3c4d",
+        "envbuild/h200-cu130:2.11.0-cu130-1a2b3c4d-gpu-mig",
         "envbuild/h200-cu130:2.11.0-cu130-1a2b3c4d-cpu",
         "envbuild/h200-cu130:2.11.0-cu130-1a2b3c4d-built",
     ), "what says most comes first; the moving name is nobody's own"

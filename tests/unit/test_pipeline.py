@@ -20,12 +20,14 @@ from envbuild.evidence import keys
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Finding, Level, Severity
 from envbuild.pipeline import build as pipeline
+from envbuild.pipeline import prove as proving_module
 from envbuild.pipeline import report
 from envbuild.pipeline.build import BuildOptions, build, locate, promote, smoke, up_to_date
+from envbuild.pipeline.gpus import fault_of
 from envbuild.pipeline.image import LABEL_ENV, LABEL_TARGET
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import FindingsError, Target, prepare
-from envbuild.pipeline.prove import Proof, claims
+from envbuild.pipeline.proof import Proof, Wish, claims
 from envbuild.pipeline.workbench import Workbench
 
 REPOSITORY = Path(__file__).parents[2]
@@ -34,6 +36,8 @@ CONFIG = "c" * 64
 
 class FakeEngine:
     """Images by id, ids by name, and everything that was asked to change."""
+
+    local, endpoint, gpu_obstacle = True, "unix:///fake", ""
 
     def __init__(self) -> None:
         self.ids: dict[str, ImageInfo] = {}
@@ -92,7 +96,8 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
-def prove_as(bench: Bench, row: str, id: str, level: Level, *, suite: str = "", config: str = CONFIG) -> Path:
+def prove_as(bench: Bench, row: str, id: str, level: Level, *, suite: str = "", config: str = CONFIG,
+             gpus: tuple[str, ...] = (), driver: str | None = None) -> Path:  # fmt: skip
     """Evidence as a run leaves it: of the layers that the engine has, and of what the row claims now."""
     now = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
     record = evidence.Evidence(
@@ -100,7 +105,8 @@ def prove_as(bench: Bench, row: str, id: str, level: Level, *, suite: str = "", 
         envbuild="0", platform="linux/amd64", size_bytes=1, base={}, claims=claims(bench.matrix.get(row)), content={},
         portability={}, smoke={}, findings=(), started=now, finished=now, seconds={},
         image=evidence.Identity(config_digest=f"sha256:{config}", diff_ids=bench.fake.ids[f"sha256:{id}"].diff_ids),
-        host=evidence.Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e"),
+        host=evidence.Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e",
+                           gpus=tuple({"name": name} for name in gpus), driver=driver),
     )  # fmt: skip
     return evidence.save(record, f"sha256:{id}")
 
@@ -202,6 +208,10 @@ def test_enough_evidence_gives_both_names_and_the_moving_one_last(bench: Bench) 
         (Level.BUILT, Level.BUILT, "-built"),
         (Level.CPU, Level.CPU, "-cpu"),
         (Level.CPU, Level.BUILT, "-cpu"),
+        (Level.CPU, Level.GPU_MIG, None),
+        (Level.GPU_MIG, None, None),
+        (Level.GPU_MIG, Level.GPU_MIG, "-gpu-mig"),
+        (Level.GPU_MIG, Level.CPU, "-gpu-mig"),
         (Level.GPU, None, ""),
         (Level.GPU, Level.BUILT, ""),
     ],
@@ -231,6 +241,41 @@ def test_an_image_that_was_tagged_below_its_level_is_found_and_promoted_later(be
         result = promote(bench, reference, row=None)
         assert result.target_id == target.rendering.target_id
         assert result.tags[0] == f"envbuild/h200-cu130:2.11.0-cu130-{target.rendering.id8}"
+
+
+def test_evidence_of_another_hosts_gpu_keeps_an_image_up_to_date(bench: Bench) -> None:
+    target = built(bench, "h200-cu130", "1", None, named="proven")
+    prove_as(bench, "h200-cu130", "1", Level.CPU)
+    assert up_to_date(bench, target) is None
+    prove_as(bench, "h200-cu130", "1", Level.GPU, gpus=("NVIDIA H200",), driver="580.95.05")
+    for path in evidence.records("sha256:1"):
+        assert path.name.endswith(("-cpu.json", "-gpu-nvidia-h200-580.95.05.json"))
+    result = build(bench, "h200-cu130", BuildOptions())
+    assert (result.status, result.level) == ("up to date", Level.GPU)
+    assert "on NVIDIA H200 (driver 580.95.05)" in result.reason and "--force" in result.reason
+
+
+def test_an_image_below_its_level_names_what_is_missing_and_how_to_finish(bench: Bench, proving: Proving) -> None:
+    missing = Finding(rule="gate.gpu", severity=Severity.WARNING, subject="h200-cu130", message="no GPU here")
+    asked = proving(Level.CPU, missing)
+    bench.sink = lambda event: asked.append(getattr(event, "message", ""))
+    with pytest.raises(FindingsError) as caught:
+        build(bench, "h200-cu130", BuildOptions())
+    assert caught.value.exit_code == 5 and caught.value.findings == (missing,)
+    assert asked.index("[gate.gpu] this host has no NVIDIA GPU") < asked.index("build"), "told before the long build"
+    assert "envbuild smoke h200-cu130, then envbuild promote h200-cu130" in caught.value.hint
+    assert bench.fake.changes == [], "nothing tagged, and the candidate's name is kept"
+    assert bench.fake.names[bench.target("h200-cu130").candidate] == "sha256:new"
+    with pytest.raises(FindingsError, match="requires gpu"):
+        smoke(bench, "h200-cu130", row=None, wish=Wish())
+    assert smoke(bench, "h200-cu130", row=None, wish=Wish(allow_level=Level.CPU))[0].level is Level.CPU
+
+
+def test_force_proves_again_what_is_up_to_date(bench: Bench, proving: Proving) -> None:
+    asked = proving(Level.CPU)
+    built(bench, "cpu", "1", Level.CPU, named="proven")
+    assert build(bench, "cpu", BuildOptions(force=True)).status == "proven"
+    assert [each.split(" ")[0] for each in asked] == ["prove"]
 
 
 @pytest.mark.parametrize("named", ["candidate", "proven"])
@@ -388,14 +433,14 @@ def test_a_proven_image_is_preferred_to_a_candidate(bench: Bench) -> None:
 
 # --- build ------------------------------------------------------------------------------------------------------------
 
-Proving = Callable[[Level | BaseException], list[str]]
+Proving = Callable[..., list[str]]
 
 
 @pytest.fixture
 def proving(monkeypatch: pytest.MonkeyPatch) -> Proving:
     """Stand-ins for building and proving: what a proof would say, and what was asked for."""
 
-    def make(outcome: Level | BaseException) -> list[str]:
+    def make(outcome: Level | BaseException, *missing: Finding) -> list[str]:
         asked: list[str] = []
 
         def prove(bench: Bench, run: Any, env: Any, ref: str, **rest: Any) -> Proof:
@@ -405,12 +450,13 @@ def proving(monkeypatch: pytest.MonkeyPatch) -> Proving:
             info = bench.engine.image(ref)
             assert info is not None
             path = prove_as(bench, env.name, info.id.removeprefix("sha256:"), outcome)
-            return Proof(engine_id=info.id, level=outcome, path=path, record=evidence.read(path))
+            return Proof(engine_id=info.id, level=outcome, path=path, record=evidence.read(path), missing=missing)
 
         def build_image(bench: Bench, run: Any, target: Target, **rest: Any) -> None:
             asked.append("build")
             bench.fake.add("new", target.candidate, env=target.env.name, target=target.rendering.target_id)
 
+        monkeypatch.setattr(proving_module, "read_gpus", lambda: fault_of(12, "", hardware=False))
         monkeypatch.setattr(pipeline, "prove", prove)
         monkeypatch.setattr(pipeline, "build_image", build_image)
         return asked
@@ -483,7 +529,7 @@ def test_a_derived_image_under_the_id_tag_is_neither_taken_for_the_rows_nor_over
 def test_smoking_as_another_row_leaves_the_rows_evidence(bench: Bench, proving: Proving) -> None:
     proving(Level.CPU)
     target = built(bench, "cpu", "1", Level.CPU)
-    proof, _ = smoke(bench, target.candidate, row="a100-cu118")
+    proof, _ = smoke(bench, target.candidate, row="a100-cu118", wish=Wish(allow_level=Level.CPU))
     assert proof.record.environment == "a100-cu118"
     assert promote(bench, "cpu", row=None).target_id == target.rendering.target_id
 
@@ -591,6 +637,6 @@ def test_details_are_one_json_document(bench: Bench) -> None:
     lock = bench.target("cpu").lock
     assert said["state"]["lock"].endswith(f"{len(lock.packages)} packages, by {lock.resolver}")
     values = {fact["name"]: fact["value"] for fact in said["facts"]}
-    assert values["deepspeed.ops"] == "cpu_adam, deepspeed_shm_comm"
+    assert values["deepspeed.ops"] == "cpu_adam, deepspeed_shm_comm, async_io"
     cuda = {fact["name"]: fact["value"] for fact in report.details(bench, bench.matrix.get("a100-cu118"))["facts"]}
     assert cuda["pins"] == "numpy<2"

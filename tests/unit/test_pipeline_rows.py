@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from envbuild.engines import Run
+from envbuild.engines import ContainerResult, Run
 from envbuild.errors import InputError
 from envbuild.judge.suite import probes_folder
 from envbuild.model import Severity
@@ -18,7 +20,7 @@ from envbuild.pipeline.check import check_rows
 from envbuild.pipeline.prepare import FindingsError, make_lock, prepare
 from envbuild.pipeline.running import run_spec
 from envbuild.pipeline.sizes import format_size, parse_size
-from envbuild.pipeline.smoking import smoke_spec
+from envbuild.pipeline.smoking import CPU, smoke_image, smoke_spec
 from envbuild.pipeline.summary import summary
 from envbuild.pipeline.workbench import Workbench
 
@@ -62,7 +64,7 @@ def test_a_good_lock_is_not_mentioned_and_a_missing_one_is_no_error(project: Pat
     ("old", "new", "said"),
     [
         ('version: "2.13.0"\n      build: cpu', 'version: "2.12.1"\n      build: cpu', "torch 2.13.0+cpu"),
-        ("      ops: [cpu_adam, deepspeed_shm_comm]", "      ops: [cpu_adam]\n    pins: [numpy<2]", "pins"),
+        ("      ops: [cpu_adam, deepspeed_shm_comm, async_io]", "      ops: [cpu_adam]\n    pins: [numpy<2]", "pins"),
         ("cpu_baseline: x86-64-v3", "cpu_baseline: x86-64-v2", None),
     ],
     ids=["torch", "pins", "what the lock does not depend on"],
@@ -193,6 +195,34 @@ def test_smoke_runs_as_a_strict_cluster_would(project: Path, tmp_path: Path) -> 
     assert dict(spec.labels) == dict(run.labels), "a later run finds what this one leaves"
 
 
+def test_a_disk_folder_is_mounted_for_writing_where_a_row_can_swap(project: Path, tmp_path: Path) -> None:
+    env = workbench(project, tmp_path).matrix.get("cpu")
+
+    class Engine:
+        def run(self, spec: Any, timeout: float) -> ContainerResult:
+            (disk,) = [mount for mount in spec.mounts if not mount.read_only]
+            self.disk, self.argv = disk, spec.argv
+            assert stat.S_IMODE(disk.source.stat().st_mode) == 0o777, "the container's user is none of this host's"
+            (disk.source / "zero_stage_3").mkdir()
+            return ContainerResult(exit_code=1, stdout="", stderr="", oom_killed=False, timed_out=False, seconds=1.0)
+
+    engine: Any = Engine()
+    seeds = set()
+    with Run.begin() as run:
+        for _ in range(2):
+            smoked = smoke_image(engine, run, env, "i", device=CPU, timeout=600.0, long_seconds=60.0)
+            argv = list(engine.argv)
+            assert argv[argv.index("--nvme") + 1] == engine.disk.target and "--jit" not in argv
+            assert float(argv[argv.index("--seconds") + 1]) == 60 and int(argv[argv.index("--timeout") + 1]) == 640
+            seeds.add(argv[argv.index("--seed") + 1])
+            assert run.folder in engine.disk.source.parents and not engine.disk.source.exists()
+        assert len(seeds) == 2, "chosen anew for every run"
+        assert [finding.rule for finding in smoked.findings] == ["smoke.crash"]
+        a100 = workbench(project, tmp_path).matrix.get("a100-cu118").model_copy(update={"accelerator": "cuda"})
+        smoke_image(engine, run, a100, "i", device=CPU, timeout=600.0)
+    assert "--jit" in engine.argv, "on another accelerator than its own it has to compile"
+
+
 def test_run_gives_people_what_smoke_gave_and_their_folder(project: Path, tmp_path: Path) -> None:
     matrix = workbench(project, tmp_path).matrix
     spec = run_spec(matrix.get("cpu"), "image", ("python", "x.py"), folder=tmp_path, interactive=False)
@@ -234,10 +264,12 @@ def test_sizes_for_people(count: int, text: str) -> None:
 def test_a_summary_never_fails_on_what_is_not_there() -> None:
     good = json.loads((Path(__file__).parent / "data" / "judge" / "zero3.json").read_text())
     lines = summary(good)
-    assert len(lines) == 2 and "DeepSpeedCPUAdam over gloo" in lines[0] and "in 10 steps" in lines[0]
-    assert "?" not in lines[0]
+    assert len(lines) == 4 and "DeepSpeedCPUAdam over gloo" in lines[0] and "in 10 steps" in lines[0]
+    assert all(text in lines[1] for text in ("checkpoint 11.4 MB", "bf16 loss", "on disk loss", "4.2 MB locked"))
+    assert not any("?" in line for line in lines)
     for report in ({}, {"ranks": None}, {"ranks": [None, 3]}):
         assert summary(report) == []
     assert summary({"ranks": [{}]}) == [
-        "rank ?, ? over ?, no losses, gradient error ?, ratio ?, parameter error ?, first step ? s"
+        "rank ?, ? over ?, no losses, gradient error ?, ratio ?, parameter error ?, first step ? s",
+        "rank ?, import ? s, peak memory ?, checkpoint ? saved in ? s, loaded in ? s",
     ]

@@ -251,6 +251,12 @@ def test_ops_bring_their_variables_packages_and_companions() -> None:
     assert built == {FACTS.deepspeed.ops[op].build_variable for op in asked.ops}
 
 
+def test_what_a_builder_forgets_to_link_is_told_to_the_compiler() -> None:
+    ops = {"deepspeed__ops": ["cpu_adam", "async_io"]}
+    assert dict(made(row(CPU, **ops)).ops_env)["ENVBUILD_LINK"] == "async_io_op=aio"
+    assert "ENVBUILD_LINK" not in dict(made(row(**ops)).ops_env), "the cuda builder hands its flags on"
+
+
 def test_packages_are_sorted_and_named_once() -> None:
     packages = made(row(packages=["git", "gcc-12", "ca-certificates"])).packages
     assert list(packages) == sorted(set(packages)) and "git" in packages

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from envbuild.judge.suite import probes_folder
-from envbuild.probes import common, surroundings, zero3
+from envbuild.probes import common, surroundings, zero3, zero3_watch
 
 FILES = sorted(probes_folder().glob("*.py"))
 # Imported inside functions, when the image's turn has come.
@@ -173,7 +173,7 @@ def _ranks(scratch: Path, *children: Child) -> list[zero3.Rank]:
         rank = zero3.Rank(number, str(scratch))
         rank.process = child
         Path(rank.report_path).write_text('{"figures": 1}')
-        Path(rank.phase_path).write_text(f"phase {number}")
+        Path(rank.phase_path).write_text(f"{number + 7} phase {number}")
         Path(rank.log_path).write_text("last words\n")
         ranks.append(rank)
     return ranks
@@ -191,17 +191,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_all_ranks_done(tmp_path: Path, quick: list[int]) -> None:
     ranks = _ranks(tmp_path, Child(0), Child(0, polls=3))
-    assert zero3._watch(ranks, time.monotonic(), 60.0) is False
+    assert zero3._watch(ranks, time.monotonic(), 60.0, 60.0) == (False, None)
     assert quick == []
     document = ranks[1].document()
     assert (document["exit_code"], document["signal"], document["report"]) == (0, None, {"figures": 1})
-    assert document["phase"] == "phase 1" and document["log_tail"] == []
+    assert (document["phase"], document["phases_entered"]) == ("phase 1", 8) and document["log_tail"] == []
 
 
 def test_a_dead_rank_ends_the_others(tmp_path: Path, quick: list[int]) -> None:
     ranks = _ranks(tmp_path, Child(None), Child(-signal.SIGSEGV))
     since = time.monotonic()
-    assert zero3._watch(ranks, since, 60.0) is False
+    assert zero3._watch(ranks, since, 60.0, 60.0) == (False, None)
     zero3._end(ranks, since)
     assert signal.SIGUSR1 in quick and signal.SIGKILL in quick
     waiting, dead = (rank.document() for rank in ranks)
@@ -213,11 +213,92 @@ def test_a_dead_rank_ends_the_others(tmp_path: Path, quick: list[int]) -> None:
 def test_a_rank_that_ends_well_without_a_report_is_dead_too(tmp_path: Path, quick: list[int]) -> None:
     ranks = _ranks(tmp_path, Child(0), Child(None))
     Path(ranks[0].report_path).unlink()
-    assert zero3._watch(ranks, time.monotonic(), 60.0) is False
+    assert zero3._watch(ranks, time.monotonic(), 60.0, 60.0) == (False, None)
     assert [rank.ended_by_launcher for rank in ranks] == [False, True]
 
 
 def test_time_runs_out(tmp_path: Path, quick: list[int]) -> None:
     ranks = _ranks(tmp_path, Child(None), Child(0))
-    assert zero3._watch(ranks, time.monotonic(), 0.01) is True
+    assert zero3._watch(ranks, time.monotonic(), 0.01, 60.0) == (True, None)
     assert [rank.ended_by_launcher for rank in ranks] == [True, False]
+
+
+def test_a_collective_that_takes_too_long_names_who_was_there(tmp_path: Path, quick: list[int]) -> None:
+    ranks = _ranks(tmp_path, Child(None), Child(None))
+    Path(ranks[1].phase_path).write_text("4 collective all-reduce")
+    timed_out, stuck = zero3._watch(ranks, time.monotonic(), 60.0, 0.01)
+    assert not timed_out and stuck is not None and stuck["inside"] == [1]
+    assert signal.SIGUSR1 in quick, "each rank is asked where it stands"
+
+
+# --- what watches a rank ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[zero3_watch.Phases, Any]:
+    """Phases, and what a rank's audit hook would hear; a real hook could never be taken out again."""
+    hooks: list[Any] = []
+    monkeypatch.setattr(sys, "addaudithook", hooks.append)
+    phases = zero3_watch.Phases(str(tmp_path / "phase"))
+    programs = zero3_watch.Programs(phases)
+    return phases, lambda *event: (hooks[0](*event), programs.figures())[1]
+
+
+def test_phases_are_numbered_and_measured(watched: tuple[zero3_watch.Phases, Any], tmp_path: Path) -> None:
+    phases, _ = watched
+    for name, detail in (("import", ""), ("steps", 1), ("steps", 2), ("close", "")):
+        phases.enter(name, detail)
+    assert (tmp_path / "phase").read_text() == "4 close"
+    assert list(phases.figures) == ["import", "steps"]
+    assert all(each["seconds"] >= 0 and each["rss_bytes"] > 0 for each in phases.figures.values())
+
+
+@pytest.mark.parametrize(
+    ("event", "arguments", "argv"),
+    [
+        ("subprocess.Popen", ("/usr/bin/g++", ["g++", b"-c", Path("x.cpp")], None, None), ["g++", "-c", "x.cpp"]),
+        ("subprocess.Popen", ("sh", "ninja -v", None, None), ["ninja -v"]),
+        ("os.posix_spawn", (b"/bin/ld", (b"ld",), {}), ["ld"]),
+        ("os.exec", ("gcc", ["gcc"], None), ["gcc"]),
+        ("os.system", (b"make",), ["make"]),
+    ],
+)
+def test_every_way_to_start_a_program_is_noted(
+    event: str, arguments: Any, argv: list[str], watched: tuple[zero3_watch.Phases, Any]
+) -> None:
+    phases, hear = watched
+    phases.enter("engine")
+    figures = hear(event, arguments)
+    assert figures["count"] == 1 and figures["started"][0]["argv"] == argv
+    assert figures["started"][0]["phase"] == "engine"
+
+
+def test_a_hook_never_stops_a_program(watched: tuple[zero3_watch.Phases, Any]) -> None:
+    _, hear = watched
+    assert hear("subprocess.Popen", ())["started"] == []
+    assert hear("open", ("x", "r", 0))["count"] == 0
+    for _ in range(500):
+        figures = hear("os.system", ("x" * 10_000,))
+    assert figures["count"] == 500 and len(figures["started"]) == 200
+    assert max(len(item["argv"][0]) for item in figures["started"]) == 200
+
+
+def test_a_folder_that_cannot_be_swapped_to_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **named: Any) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "open", refuse)
+    figures = surroundings.disk(str(tmp_path))
+    assert figures["direct"] is False and "Invalid argument" in figures["error"]
+    assert figures["free_bytes"] > 0 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("folder", "kind"), [("/run/x/nvme", "ext4"), ("/run/x", "tmpfs"), ("/runner", "overlay")])
+def test_the_last_mount_that_covers_a_folder_counts(folder: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = "\n".join(
+        f"1 2 0:1 / {place} rw - {kind} none rw"
+        for place, kind in (("/", "overlay"), ("/run", "tmpfs"), ("/run/x/nvme", "ext4"))
+    )
+    monkeypatch.setattr(surroundings, "_read", {"/proc/self/mountinfo": mounts}.get)
+    monkeypatch.setattr(os.path, "realpath", lambda path: path)
+    assert surroundings._mount_kind(folder) == kind

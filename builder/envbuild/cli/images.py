@@ -1,4 +1,4 @@
-"""Commands about images: build, smoke, promote, run."""
+"""Commands about images: build, promote, run; smoke has a file of its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 
 from envbuild.cli import options as opt
 from envbuild.cli import output
+from envbuild.cli.smoke import smoke
 
 if TYPE_CHECKING:
     from envbuild.engines import ImageInfo
-    from envbuild.model import Environment, Level
+    from envbuild.model import Environment
     from envbuild.pipeline.current import Result
 
 TimeoutOption = Annotated[
@@ -46,6 +47,8 @@ def build(
         bool, typer.Option("--record", help="Write images/ENV/ for review: Dockerfile, lock, record.")
     ] = False,
     allow_level: opt.LevelOption = None,
+    gpus: opt.GpusOption = None,
+    force: opt.ForceOption = False,
     key: opt.KeyOption = None,
     timeout: TimeoutOption = 7200,
     smoke_timeout: SmokeTimeoutOption = 600,
@@ -55,11 +58,11 @@ def build(
     Exit codes: 0 tagged or up to date, 1 the row breaks a rule, 3 engine or network, 4 a build step failed,
     5 the image does not pass or its evidence is too weak. Nothing is tagged unless the exit code is 0.
     """
-    allowed = _level(allow_level)
+    allowed, chosen = opt.level(allow_level), opt.gpus(gpus)
     settings = {"signing.key": key}
     with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         bench.need_signing_key()
-        if not (dry_run or record or no_cache):
+        if not (dry_run or record or no_cache or force):
             from envbuild.pipeline.current import still_current
 
             done = still_current(bench, env)
@@ -69,7 +72,10 @@ def build(
         from envbuild.pipeline.build import BuildOptions
         from envbuild.pipeline.build import build as run_build
 
-        wanted = BuildOptions(no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=allowed)
+        wanted = BuildOptions(
+            no_cache=no_cache, timeout=timeout, smoke_timeout=smoke_timeout, allow_level=allowed,
+            gpus=chosen, force=force,
+        )  # fmt: skip
         if dry_run:
             _plan(bench, env, json=json)
             return
@@ -87,44 +93,6 @@ def build(
     _print(result, json=json, quiet=quiet, written=written)
 
 
-def smoke(
-    image: opt.Image,
-    row: opt.RowOption = None,
-    project: opt.ProjectOption = None,
-    host: opt.HostOption = None,
-    json: opt.JsonOption = False,
-    verbose: opt.VerboseOption = False,
-    quiet: opt.QuietOption = False,
-    key: opt.KeyOption = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", "--smoke-timeout", callback=opt.seconds, help="Limit of the training step, in seconds."
-        ),
-    ] = 600,
-) -> None:
-    """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing."""
-    from envbuild.pipeline.build import smoke as run_smoke
-    from envbuild.pipeline.report import lines
-
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
-        bench.need_signing_key()
-        proof, ref = run_smoke(bench, image, row=row, timeout=timeout)
-    if json:
-        output.document(
-            "smoke",
-            findings=list(proof.record.findings),
-            image=ref,
-            level=proof.level.value,
-            evidence=str(proof.path),
-        )
-        return
-    output.text(f"{ref} passes at level {proof.level.value}")
-    if not quiet:
-        for line in lines(proof.record, proof.path):
-            output.text(line)
-
-
 def promote(
     image: opt.Image,
     row: opt.RowOption = None,
@@ -138,7 +106,7 @@ def promote(
     from envbuild.pipeline.build import promote as run_promote
 
     with opt.narrated(project, host, verbose=False, quiet=quiet) as bench:
-        result = run_promote(bench, image, row=row, allow_level=_level(allow_level))
+        result = run_promote(bench, image, row=row, allow_level=opt.level(allow_level))
     _print(result, json=json, quiet=quiet, written=())
 
 
@@ -153,7 +121,6 @@ def run(
     dry_run: opt.DryRunOption = False,
 ) -> None:
     """Run a command in a row's image, as it was smoked: shared memory, memlock, GPUs, your uid, this folder."""
-    from envbuild.engines import run_argv
     from envbuild.errors import InputError
     from envbuild.pipeline.build import locate
     from envbuild.pipeline.running import run_spec
@@ -168,7 +135,7 @@ def run(
         interactive = sys.stdin.isatty() and sys.stdout.isatty()
         spec = run_spec(env, ref, tuple(command or ()), folder=Path.cwd(), interactive=interactive)
         spec = bench.engine.granted(spec, bench.sink)
-        line = run_argv(bench.engine.any_client(), bench.engine.endpoint, spec)
+        line = bench.engine.run_line(spec)
     if dry_run:
         output.text(shlex.join(line))
         return
@@ -183,17 +150,6 @@ def _warn_unproven(info: ImageInfo, env: Environment, ref: str) -> None:
         output.narrate(f"warning: {ref} has no evidence from the current suite; prove it: envbuild smoke {ref}")
 
 
-def _level(text: str | None) -> Level | None:
-    from envbuild.errors import InputError
-    from envbuild.model import Level
-
-    if text is None:
-        return None
-    if text not in ("built", "cpu"):
-        raise InputError(f"--allow-level: '{text}' is not a level that can be allowed", hint="Say built or cpu.")
-    return Level(text)
-
-
 def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]) -> None:
     if json:
         image: dict[str, Any] = {
@@ -205,6 +161,7 @@ def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]
             "level": result.level.value,
             "evidence": str(result.evidence),
             "seconds": round(result.seconds, 3),
+            "reason": result.reason,
             "written": [str(path) for path in written],
         }
         output.document("images", images=[image])
@@ -216,6 +173,8 @@ def _print(result: Result, *, json: bool, quiet: bool, written: tuple[Path, ...]
     took = f" in {result.seconds:.0f} s" if result.seconds >= 1 else ""
     said = f"{result.environment}: {result.status}, level {result.level.value}{took}"
     output.narrate(f"{said}; see: envbuild show {result.environment}")
+    if result.reason:
+        output.narrate(result.reason)
     for path in written:
         output.narrate(f"wrote {path}")
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from envbuild.model import Level
     from envbuild.pipeline.workbench import Workbench
 
 
-def _rows(incomplete: str) -> list[str]:
+def rows(incomplete: str) -> list[str]:
     """Names of rows for shell completion; a broken matrix completes to nothing."""
     try:
         from envbuild.pipeline.workbench import Workbench
@@ -33,16 +34,23 @@ def seconds(value: float) -> float:
     return value
 
 
-Row = Annotated[str, typer.Argument(metavar="ENV", help="A row of the matrix.", autocompletion=_rows)]
+def minutes(value: float) -> float:
+    """A length of training that can be waited for."""
+    if not 0.1 <= value <= _LONGEST / 60:
+        raise typer.BadParameter(f"say a number of minutes from 0.1 to {_LONGEST // 60} (30 days)")
+    return value
+
+
+Row = Annotated[str, typer.Argument(metavar="ENV", help="A row of the matrix.", autocompletion=rows)]
 Rows = Annotated[
-    list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows; all when none is named.", autocompletion=_rows)
+    list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows; all when none is named.", autocompletion=rows)
 ]
 Image = Annotated[
-    str, typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=_rows)
+    str, typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=rows)
 ]
 RowOption = Annotated[
     str | None,
-    typer.Option("--row", metavar="ENV", help="The row whose claims count.", autocompletion=_rows),
+    typer.Option("--row", metavar="ENV", help="The row whose claims count.", autocompletion=rows),
 ]
 ProjectOption = Annotated[
     Path | None,
@@ -57,14 +65,45 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only the resul
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
 LevelOption = Annotated[
     str | None,
-    typer.Option("--allow-level", metavar="built|cpu", help="Tag below the required level; the tag says so."),
+    typer.Option("--allow-level", metavar="built|cpu|gpu-mig", help="Tag below the required level; the tag says so."),
 ]
+
+GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus", metavar="all|none|GPU,...", help="For cuda rows: by UUID or index; all that fit without it."
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Run again although there is evidence.")]
 
 
 KeyOption = Annotated[
     str | None,
     typer.Option("--key", metavar="FILE", help="Private key that signs the evidence, in place of the site's."),
 ]
+
+
+def gpus(text: str | None) -> tuple[str, ...]:
+    """``--gpus``, understood; nothing heavy is imported where it was not given."""
+    if text is None:
+        return ("all",)
+    from envbuild.pipeline.gates import parse_gpus
+
+    return parse_gpus(text)
+
+
+def level(text: str | None) -> Level | None:
+    """``--allow-level``, understood."""
+    from envbuild.errors import InputError
+    from envbuild.model import Level
+
+    if text is None:
+        return None
+    if text not in ("built", "cpu", "gpu-mig"):
+        raise InputError(
+            f"--allow-level: '{text}' is not a level that can be allowed", hint="Say built, cpu or gpu-mig."
+        )
+    return Level(text)
 
 
 def workbench(project: Path | None, host: str | None = None) -> Workbench:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from envbuild.engines.argv import run_argv
 from envbuild.engines.cleanup import Run, sweep
 from envbuild.engines.docker import DockerEngine, connect
+from envbuild.engines.gpufaults import GpuFault, GpuStartError, known_fault
 from envbuild.engines.types import (
     BuildRequest,
     ContainerInfo,
@@ -23,11 +24,14 @@ __all__ = [
     "ContainerSpec",
     "DockerEngine",
     "EngineInfo",
+    "GpuFault",
+    "GpuStartError",
     "ImageInfo",
     "Mount",
     "RemoteAnswer",
     "Run",
     "connect",
+    "known_fault",
     "run_argv",
     "sweep",
 ]

@@ -31,15 +31,32 @@ def build_argv(client: str, endpoint: str, request: BuildRequest) -> tuple[str, 
 def run_argv(client: str, endpoint: str, spec: ContainerSpec) -> tuple[str, ...]:
     """The docker command line that starts just the container that ``create_payload`` describes."""
     argv = [client, "--host", endpoint, "run", "--rm"]
+    gpus: tuple[str, ...] = ()
+    if spec.gpus == ("all",):
+        gpus = ("--gpus", "all")
+    elif spec.gpus:
+        # The flag is parsed as CSV: without these quotes the second UUID would be read as an option.
+        gpus = ("--gpus", f'"device={",".join(spec.gpus)}"')
+    return (*argv, *_run_options(spec, gpus))
+
+
+def podman_argv(client: str, endpoint: str, spec: ContainerSpec, *, name: str | None = None) -> tuple[str, ...]:
+    """The same as a podman command line. GPUs go by CDI, one device each (names: nvidia-ctk cdi generate)."""
+    argv = [client, "--url", endpoint, "run", "--rm"]
+    if name is not None:
+        argv += ["--name", name]
+    gpus = tuple(part for gpu in spec.gpus for part in ("--device", f"nvidia.com/gpu={gpu}"))
+    return (*argv, *_run_options(spec, gpus))
+
+
+def _run_options(spec: ContainerSpec, gpus: tuple[str, ...]) -> tuple[str, ...]:
+    """What docker and podman call by the same names, up to the image and its command."""
+    argv: list[str] = []
     if spec.interactive:
         argv += ["--interactive", "--tty"]
     elif spec.stdin:
         argv.append("--interactive")
-    if spec.gpus == ("all",):
-        argv += ["--gpus", "all"]
-    elif spec.gpus:
-        # The flag is parsed as CSV: without these quotes the second UUID would be read as an option.
-        argv += ["--gpus", f'"device={",".join(spec.gpus)}"']
+    argv += gpus
     if spec.shm_bytes is not None:
         argv += ["--shm-size", str(spec.shm_bytes)]
     if spec.memlock is not None:

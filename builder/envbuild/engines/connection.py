@@ -39,9 +39,12 @@ class Connection:
         self.endpoint = endpoint
         self._socket = endpoint.url.removeprefix("unix://") if endpoint.url.startswith("unix://") else None
         self._version = "auto"
+        # Podman answers Docker's API, and says so here (pkg/api/handlers/compat/ping.go).
+        self.podman = False
         if self._socket is None:
             with contextlib.closing(self._open(_CONNECT_TIMEOUT)) as api:
                 self._version = str(api.api_version)
+                self.podman = _is_podman(api)
             return
         try:
             # Not /version: for that one the engine starts runc and docker-init, and takes 10 ms in place of 1.
@@ -51,6 +54,7 @@ class Connection:
         if not headers.get("api-version"):
             raise EngineError("what answers there is not a Docker Engine")
         self._version = headers["api-version"]
+        self.podman = "libpod-api-version" in headers
 
     @cached_property
     def api(self) -> APIClient:
@@ -121,3 +125,14 @@ class Connection:
             return TLSConfig(client_cert=pair, ca_cert=str(folder / "ca.pem"), verify=self.endpoint.verify)
         except DockerException as error:
             raise EngineError(f"its certificates in {folder} cannot be used: {explanation(error)}") from error
+
+
+def _is_podman(api: APIClient) -> bool:
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        components = api.version().get("Components") or ()
+    except (DockerException, RequestException):
+        return False
+    return any("podman" in str(part.get("Name", "")).lower() for part in components)

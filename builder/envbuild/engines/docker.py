@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from envbuild import process
-from envbuild.engines import buildkit, container
+from envbuild.engines import buildkit, container, podman
+from envbuild.engines.argv import podman_argv, run_argv
 from envbuild.engines.connection import CALL_TIMEOUT, Connection
 from envbuild.engines.endpoint import Endpoint, endpoints, unreachable
 from envbuild.engines.faults import explanation, plain
@@ -82,6 +83,21 @@ class DockerEngine:
         """The address that answered, such as ``unix:///var/run/docker.sock``."""
         return self._link.endpoint.url
 
+    @property
+    def local(self) -> bool:
+        """Whether it runs its containers on this host, as far as its address says."""
+        return self.endpoint.startswith("unix://")
+
+    @property
+    def gpu_obstacle(self) -> str:
+        """Why it cannot give GPUs to a container, as far as that is known beforehand; empty when it may."""
+        if self._link.podman and process.which("podman") is None:
+            return (
+                "this engine is Podman, whose Docker-compatible API ignores requests for GPUs; there is no podman "
+                "client on PATH that could ask in its own way"
+            )
+        return ""
+
     def any_client(self) -> str:
         """A docker client for people: the configured one, else the first on PATH.
 
@@ -93,12 +109,25 @@ class DockerEngine:
             raise EngineError("there is no docker client on PATH", hint="install one (Debian, Ubuntu: docker.io)")
         return found[0]
 
+    def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
+        """The command line that starts a container, for people: docker's, or podman's where only that gives GPUs.
+
+        Raises:
+            EngineError: There is no client for it.
+        """
+        if not (spec.gpus and self._link.podman):
+            return run_argv(self.any_client(), self.endpoint, spec)
+        client = process.which("podman")
+        if client is None:
+            raise EngineError(self.gpu_obstacle, hint="install podman's client, 4.1 or newer")
+        return podman_argv(client, self.endpoint, spec)
+
     def info(self) -> EngineInfo:
         """What kind of engine this is."""
         with self._plain("ask the engine about itself"):
             said: dict[str, Any] = self._link.api.info()
         return EngineInfo(
-            kind=self.kind,
+            kind="podman" if self._link.podman else self.kind,
             version=str(said.get("ServerVersion", "")),
             endpoint=self.endpoint,
             storage_driver=str(said.get("Driver", "")),
@@ -200,7 +229,9 @@ class DockerEngine:
             raise
 
     def run(self, spec: ContainerSpec, *, timeout: float | None, sink: Sink = discard) -> ContainerResult:
-        """Run a container to its end; see ``container.run``."""
+        """Run a container to its end; see ``container.run``, and ``podman.run`` for one with GPUs on Podman."""
+        if spec.gpus and self._link.podman and (client := process.which("podman")):
+            return podman.run(client, self.endpoint, spec, timeout=timeout)
         with self._link.session(CALL_TIMEOUT) as api:
             return container.run(api, spec, endpoint=self.endpoint, timeout=timeout, sink=sink)
 

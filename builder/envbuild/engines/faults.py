@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from envbuild.engines.gpufaults import GpuStartError, known_fault
 from envbuild.errors import EngineError, EnvbuildError
 
 
@@ -31,6 +32,8 @@ def _plain(error: Exception, doing: str, endpoint: str) -> Exception:
 
     if isinstance(error, APIError):
         said = explanation(error)
+        if fault := known_fault(said):
+            return GpuStartError(said, fault, doing=doing)
         return EngineError(f"cannot {doing}: {said}", hint=_hint(said))
     if isinstance(error, (Timeout, TimeoutError)):
         return EngineError(f"cannot {doing}: the engine at {endpoint} did not answer in time")
@@ -71,8 +74,6 @@ def _is_error(value: object) -> bool:
 
 
 def _hint(said: str) -> str:
-    if "could not select device driver" in said:
-        return "the engine has no GPU runtime: install the NVIDIA Container Toolkit and restart the daemon"
     if "no space left on device" in said:
         return "the engine's disk is full: docker system df shows why"
     if "No such image" in said:

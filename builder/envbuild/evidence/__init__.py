@@ -1,9 +1,10 @@
 """What was seen in one image, kept by the image's identity.
 
 A file of evidence is written only by running something. Its path says what it proves:
-``<store>/evidence/<config digest>/<row>-<suite>-<level>.json``; an index maps an engine's own name for an image
-(which is no identity: stores differ) to the identity that was read from the exported config. Beside a record that was
-signed lies its DSSE envelope, ``...-<level>.dsse.json``; docs/evidence.md describes both.
+``<store>/evidence/<config digest>/<row>-<suite>-<level>.json``, with ``-<GPU>-<driver>`` behind the level where a GPU
+trained; an index maps an engine's own name for an image (which is no identity: stores differ) to the identity that was
+read from the exported config. Beside a record that was signed lies its DSSE envelope, ``....dsse.json``;
+docs/evidence.md describes both.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from envbuild.evidence.files import (
     best,
     digest_of,
     envelope_of,
+    every,
     is_built,
     path_of,
     records,
@@ -20,7 +22,7 @@ from envbuild.evidence.files import (
     stored,
 )
 from envbuild.evidence.keys import PublicKey, SigningKey
-from envbuild.evidence.record import Evidence, Host, Identity, read
+from envbuild.evidence.record import Evidence, Host, Identity, read, seen_on
 from envbuild.evidence.signing import State
 from envbuild.evidence.trust import Seal, signed_by
 
@@ -35,12 +37,14 @@ __all__ = [
     "best",
     "digest_of",
     "envelope_of",
+    "every",
     "is_built",
     "path_of",
     "read",
     "records",
     "remember_built",
     "save",
+    "seen_on",
     "signed_by",
     "stored",
 ]

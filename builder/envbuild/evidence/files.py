@@ -26,7 +26,9 @@ def save(evidence: Evidence, engine_id: str, *, key: SigningKey | None = None) -
     Raises:
         EngineError: The store cannot be written.
     """
-    path = path_of(evidence.image.config_digest, evidence.environment, evidence.suite, evidence.level)
+    path = path_of(
+        evidence.image.config_digest, evidence.environment, evidence.suite, evidence.level, on=evidence.seen_on
+    )
     record = store.encode_json(document_of(evidence))
     if key is None:
         store.make_folder(path.parent)
@@ -39,9 +41,13 @@ def save(evidence: Evidence, engine_id: str, *, key: SigningKey | None = None) -
     return path
 
 
-def path_of(config_digest: str, environment: str, suite: str, level: Level) -> Path:
-    """Where evidence of a level, for a row's claims, from a suite is kept for an image."""
-    return _folder(config_digest) / f"{environment}-{suite[:12]}-{level.value}.json"
+def path_of(config_digest: str, environment: str, suite: str, level: Level, *, on: str = "") -> Path:
+    """Where evidence of a level, for a row's claims, from a suite is kept for an image.
+
+    Args:
+        on: GPU and driver of a GPU's evidence (``Evidence.seen_on``): what another GPU has shown stays beside it.
+    """
+    return _folder(config_digest) / f"{'-'.join(filter(None, (environment, suite[:12], level.value, on)))}.json"
 
 
 def envelope_of(path: Path) -> Path:
@@ -60,7 +66,8 @@ def digest_of(engine_id: str) -> str | None:
 def best(
     engine_id: str, diff_ids: tuple[str, ...], *, environment: str, claims: Mapping[str, str], suite: str
 ) -> tuple[Level, Evidence, Path] | None:
-    """The strongest level that an image has proven, for these claims and this suite.
+    """The strongest level that an image has proven, for these claims and this suite, on whatever GPU; of several the
+    newest.
 
     A record counts when all of it fits: the image's digest and layers, the row and what it claims today, the suite, and
     the level that its name promises. A record that does not, or cannot be read, is as good as none.
@@ -73,17 +80,44 @@ def best(
     if digest is None:
         return None
     for level in reversed(Level):
-        path = path_of(digest, environment, suite, level)
-        if not path.is_file():
-            continue
+        fitting = []
+        for path in _candidates(path_of(digest, environment, suite, level)):
+            try:
+                record = read(path)
+            except EngineError:
+                continue
+            said = (record.image.config_digest, record.image.diff_ids, record.environment, record.suite, record.level)
+            named = path_of(digest, environment, suite, level, on=record.seen_on)
+            if (
+                said == (digest, diff_ids, environment, suite, level)
+                and record.claims == dict(claims)
+                and path == named
+            ):
+                fitting.append((level, record, path))
+        if fitting:
+            return max(fitting, key=lambda found: found[1].finished)
+    return None
+
+
+def every(engine_id: str, diff_ids: tuple[str, ...]) -> list[tuple[Evidence, Path]]:
+    """Every record of an image that can be read and lies where it belongs, of any row and suite, newest first."""
+    digest = digest_of(engine_id)
+    found = []
+    for path in stored(digest) if digest else ():
         try:
             record = read(path)
         except EngineError:
             continue
-        said = (record.image.config_digest, record.image.diff_ids, record.environment, record.suite, record.level)
-        if said == (digest, diff_ids, environment, suite, level) and record.claims == dict(claims):
-            return level, record, path
-    return None
+        named = path_of(digest or "", record.environment, record.suite, record.level, on=record.seen_on)
+        if (record.image.config_digest, record.image.diff_ids, named) == (digest, diff_ids, path):
+            found.append((record, path))
+    return sorted(found, key=lambda each: each[0].finished, reverse=True)
+
+
+def _candidates(plain: Path) -> list[Path]:
+    """The file of a level, and those that name a GPU and a driver too."""
+    found = (plain, *sorted(plain.parent.glob(f"{plain.stem}-*.json")))
+    return [path for path in found if path.is_file() and not path.name.endswith(ENVELOPE)]
 
 
 def records(engine_id: str) -> list[Path]:

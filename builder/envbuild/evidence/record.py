@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,13 @@ class Identity(Frozen):
 
 
 class Host(Frozen):
-    """Where it was looked at, without the host's or anybody's name."""
+    """Where it was looked at, without the host's or anybody's name.
+
+    Attributes:
+        gpus: Each GPU that trained: its name, and what else was measured. No serial number, no UUID.
+        driver: Version of the GPU driver.
+        cuda: The newest CUDA that the driver knows.
+    """
 
     system: Line
     machine: Line
@@ -40,7 +47,8 @@ class Host(Frozen):
     memory_bytes: int
     engine: Line
     gpus: tuple[dict[str, Any], ...] = ()
-    driver: str | None = None
+    driver: Line | None = None
+    cuda: Line | None = None
 
 
 class Evidence(Frozen):
@@ -54,6 +62,7 @@ class Evidence(Frozen):
         portability: The hosts, CPUs and GPUs that the image runs on.
         smoke: The raw smoke reports by name, such as ``fp32``.
         seconds: Wall time by phase.
+        long_seconds: How long a long run trained; None for the few steps of a normal one.
     """
 
     schema_: Literal["envbuild.evidence/1"] = Field("envbuild.evidence/1", alias="schema")
@@ -76,6 +85,21 @@ class Evidence(Frozen):
     started: AwareDatetime
     finished: AwareDatetime
     seconds: dict[str, float]
+    long_seconds: float | None = None
+
+    @property
+    def seen_on(self) -> str:
+        """GPU models and driver in letters that a file name may have; empty below the GPU levels."""
+        if self.level.rank < Level.GPU_MIG.rank:
+            return ""
+        return seen_on([str(gpu.get("name", "")) for gpu in self.host.gpus], self.host.driver)
+
+
+def seen_on(models: Sequence[str], driver: str | None) -> str:
+    """``nvidia-h200-580.95.05`` from the names of GPUs and the version of their driver."""
+    slugs = sorted({re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") for model in models})
+    version = re.sub(r"[^0-9A-Za-z.]+", "-", driver or "").strip("-.")
+    return "-".join(filter(None, ("+".join(filter(None, slugs)), version)))[:120]
 
 
 def read(path: Path) -> Evidence:

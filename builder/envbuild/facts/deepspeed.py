@@ -109,6 +109,7 @@ class Op(Fact):
     implies_since: Version | None = None
     build_packages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     run_packages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    link: dict[Accelerator, tuple[str, ...]] = Field(default_factory=dict)
     cpu_dispatch: tuple[CpuDispatch, ...] = ()
 
     def needs_toolkit(self, accelerator: Accelerator, deepspeed: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from envbuild.judge.number import count, number, show
+from envbuild.judge.number import count, number, plain, show
 from envbuild.judge.outcome import Outcome, dig, document
+from envbuild.judge.placement import compiling
 from envbuild.judge.run import SCHEMA
 from envbuild.model import Finding, Severity
 
@@ -19,6 +21,15 @@ _MEMORY_ACCESS = (signal.SIGBUS, signal.SIGSEGV)
 _FULL = "No space left on device"
 _NOT_STARTED = {126: "the image's python cannot be executed", 127: "there is no python on the image's PATH"}
 _MIB = 1024 * 1024
+# The parts of a run whose faults have a name of their own, by the first word of the phase.
+_PARTS = {"checkpoint": "smoke.checkpoint", "nvme": "smoke.nvme", "collective": "smoke.collective"}
+_LONG = {"checkpoint": "smoke.long.checkpoint"}
+# DeepSpeed's allocator of locked memory (csrc/pin_memory/page_alloc.cpp) says this and returns no memory, and the
+# next touch is a segmentation fault.
+_MLOCK = re.compile(r"mlock failed to allocate (\d+) bytes")
+_WORDS = 12
+# A rank's stack begins with one of these; the main thread is the last one that faulthandler writes.
+_THREAD = re.compile(r"^(Current thread|Thread) 0x")
 
 
 def explain_failure(outcome: Outcome, *, probe: Literal["smoke", "content"] = "smoke") -> list[Finding]:
@@ -31,7 +42,17 @@ def explain_failure(outcome: Outcome, *, probe: Literal["smoke", "content"] = "s
     ranks = _ranks(report)
     if report is not None and not outcome.timed_out and _all_reported(report, ranks):
         return []
-    for cause in (_timed_out, _out_of_memory, _shared_memory, _probe_failed, _rank_failed, _not_started, _no_report):
+    for cause in (
+        _collective,
+        _timed_out,
+        _out_of_memory,
+        _memlock,
+        _shared_memory,
+        _probe_failed,
+        _rank_failed,
+        _not_started,
+        _no_report,
+    ):
         finding = cause(outcome, report or {}, ranks)
         if finding is not None:
             rule = f"{probe}.{finding.rule.partition('.')[2]}"
@@ -39,16 +60,37 @@ def explain_failure(outcome: Outcome, *, probe: Literal["smoke", "content"] = "s
     return []  # not reached: the last cause fits whenever there is no report
 
 
+def _collective(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapping[str, Any]]) -> Finding | None:
+    seconds = number(dig(report, "stuck", "seconds"))
+    if seconds is None:
+        return None
+    inside = dig(report, "stuck", "inside")
+    arrived = {item for item in inside if count(item) is not None} if isinstance(inside, list) else set()
+    missing = [rank for place, rank in enumerate(ranks) if place not in arrived]
+    names = ", ".join(show(rank.get("rank")) for rank in missing)
+    who = f"rank {names} did not arrive" if missing else "every rank arrived, and none came back"
+    return _finding(
+        "smoke.collective",
+        f"an all-reduce was not done after {seconds:.0f} s: {who}{_phases(ranks)}",
+        "The collective library hangs, or one rank never calls it: see where each stands.",
+        _words(outcome, missing or ranks),
+    )
+
+
 def _timed_out(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapping[str, Any]]) -> Finding | None:
     if not outcome.timed_out and report.get("timed_out") is not True:
         return None
     seconds = number(report.get("seconds")) or outcome.seconds
+    # The rank that has come least far keeps the others waiting.
+    stuck = [rank for rank in ranks if rank.get("exit_code") != 0]
+    least = min((count(rank.get("phases_entered")) or 0 for rank in stuck), default=0)
+    behind = [rank for rank in stuck if (count(rank.get("phases_entered")) or 0) == least]
     return _finding(
         "smoke.timeout",
         f"not done after {seconds:.0f} s{_phases(ranks)}",
         "A rank that stands still in a collective waits for another one: see where each stands. "
         "On a slow machine allow more time with --timeout.",
-        _words(outcome, ranks),
+        _words(outcome, behind),
     )
 
 
@@ -70,6 +112,24 @@ def _out_of_memory(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapp
         f"{sure}{limited}{_phases(ranks)}",
         "Give the container or the machine more memory: the probe needs about 0.6 GiB per rank on the CPU.",
         _words(outcome, killed or ranks),
+    )
+
+
+def _memlock(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapping[str, Any]]) -> Finding | None:
+    refused = [rank for rank in ranks if _failed(rank) and any(_MLOCK.search(line) for line in _lines(rank))]
+    if not refused:
+        return None
+    limits = dig(report, "surroundings", "memlock_bytes")
+    soft = count(limits[0]) if isinstance(limits, list) and limits else None
+    allowed = "an unknown amount" if soft is None else f"{soft // 1024} KiB"
+    wanted = next(found[1] for line in _lines(refused[0]) if (found := _MLOCK.search(line)))
+    return _finding(
+        "smoke.memlock",
+        f"a process may lock {allowed} of memory, and locking another {wanted} bytes was refused{_phases(ranks)}",
+        "async_io locks its buffers, 4.2 MB a rank in this test. Raise RLIMIT_MEMLOCK of the engine or the login "
+        "(ulimit -l); in the matrix it is memlock of the row.",
+        _words(outcome, refused[:1]),
+        "DeepSpeed csrc/pin_memory/page_alloc.cpp",
     )
 
 
@@ -118,11 +178,23 @@ def _rank_failed(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mappin
     error = dig(first, "report", "error")
     said = f": {show(error)}" if error else ""
     return _finding(
-        "smoke.crash",
+        _rule(report, first, str(error)),
         f"{name} ended with {end} in phase '{show(first.get('phase'))}'{said}{_phases(ranks)}",
         "Its last lines follow. A signal points to a native library: compare `envbuild show` with the row.",
         _words(outcome, [first]),
     )
+
+
+def _rule(report: Mapping[str, Any], rank: Mapping[str, Any], error: str) -> str:
+    """The name of a rank's failure: what it was doing, if that has a name."""
+    if dig(report, "arguments", "jit") is not True:
+        closed = "/extensions" in error and "Permission denied" in error
+        if closed or compiling(dig(rank, "report", "programs", "started")):
+            return "smoke.jit" if closed else "smoke.compiler"
+    words = str(rank.get("phase")).split()
+    if words[:1] == ["long"]:
+        return _LONG.get(" ".join(words[1:2]), "smoke.crash")
+    return _PARTS.get(" ".join(words[:1]), "smoke.crash")
 
 
 def _not_started(outcome: Outcome, report: Mapping[str, Any], ranks: list[Mapping[str, Any]]) -> Finding | None:
@@ -169,7 +241,7 @@ def _phases(ranks: Iterable[Mapping[str, Any]]) -> str:
 
 def _lines(rank: Mapping[str, Any]) -> list[str]:
     lines = rank.get("log_tail")
-    return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    return [plain(line) for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
 
 
 def _words(outcome: Outcome, ranks: Iterable[Mapping[str, Any]]) -> str:
@@ -179,10 +251,17 @@ def _words(outcome: Outcome, ranks: Iterable[Mapping[str, Any]]) -> str:
         lines = _lines(rank)
         if lines:
             parts.append(f"last lines of rank {show(rank.get('rank'))}:")
-            parts.extend(f"  {line}" for line in lines[-12:])
+            parts.extend(f"  {line}" for line in _last(lines))
     if not parts and outcome.last_lines:
         parts = ["last lines of the container:", *(f"  {line}" for line in outcome.last_lines.splitlines())]
     return "\n".join(parts)
+
+
+def _last(lines: list[str]) -> list[str]:
+    """The end of a log; of a stack the innermost calls, which come first."""
+    heads = [place for place, line in enumerate(lines) if _THREAD.match(line)]
+    stack = lines[heads[-1] :] if heads else []
+    return stack[:_WORDS] if len(stack) > _WORDS else lines[-_WORDS:]
 
 
 def _finding(rule: str, message: str, fix: str, words: str, source: str = "") -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from envbuild.judge.standards import Standards
 from envbuild.model import Environment, Finding, ImageIdentity
 from envbuild.plan import PREFIX
 
+COMPAT = re.compile(r"usr/local/cuda[^/]*/compat/libcuda\.so\.1")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
@@ -26,6 +29,7 @@ class Looked:
         intact: What became of the packages' files since they were installed.
         native: What a training process would load.
         config: Labels, secrets, user sites, sizes.
+        compat: NVIDIA's cuda-compat library is where NVIDIA's packages put it.
     """
 
     identity: ImageIdentity
@@ -33,6 +37,7 @@ class Looked:
     intact: intact.IntactReport
     native: native.NativeReport
     config: config.ConfigReport
+    compat: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The reports by name, for the evidence."""
@@ -66,6 +71,7 @@ def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[
         native=native.native(image, env, site, outside.op_files),
         intact=intact.intact(image, env, site),
         config=config.config(image, env, examiner.leaks, site),
+        compat=any(COMPAT.fullmatch(path) for path in image.entries),
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def number(value: Any) -> float | None:
@@ -51,5 +54,10 @@ def show(value: Any) -> str:
         return "missing"
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = str(value)
+    text = plain(str(value))
     return text if len(text) <= 200 else text[:197] + "..."
+
+
+def plain(text: str) -> str:
+    """One line of anybody's output: no escape sequence of it reaches a terminal."""
+    return _CONTROLS.sub(" ", text)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from envbuild.judge.number import plain
+
 TAIL_LINES = 15
 _MAX_DOCUMENT = 16 * 1024 * 1024
 
@@ -35,7 +37,7 @@ class Outcome:
     def last_lines(self) -> str:
         """The end of what it printed: stderr, or stdout where stderr is silent."""
         text = self.stderr.strip() or self.stdout.strip()
-        lines = [line[:500] for line in text.splitlines()[-TAIL_LINES:]]
+        lines = [plain(line[:500]) for line in text.splitlines()[-TAIL_LINES:]]
         return "\n".join(lines)
 
 

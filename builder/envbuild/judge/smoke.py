@@ -5,38 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envbuild.judge import placement, training
+from envbuild.judge import course, placement, setting, training
 from envbuild.judge.failure import explain_failure
-from envbuild.judge.run import SCHEMA, Dtype, Run
-from envbuild.model import Environment, Finding, Severity
+from envbuild.judge.run import FIRST_PASS, SCHEMA, Check, Expected, Gpus, Run
+from envbuild.model import Finding, Severity
 
-__all__ = ["CHECKS", "SCHEMA", "Dtype", "explain_failure", "judge"]
+__all__ = ["CHECKS", "SCHEMA", "Expected", "Gpus", "explain_failure", "judge"]
 
-# In the order in which they are told: whether there is a report, whether the step was right, what ran and where.
-CHECKS = (*placement.CHECKS[:2], *training.CHECKS, *placement.CHECKS[2:])
+# In the order in which they are told, so that a fault comes before what follows from it: whether there is a report
+# and of which run, where it ran, whether the step was right, how it was done, and what else was tried.
+CHECKS = (*setting.CHECKS, *training.CHECKS, *placement.CHECKS, *course.CHECKS)
 
 
-def judge(env: Environment, report: Mapping[str, Any], *, dtype: Dtype) -> list[Finding]:
-    """Judge a document of the ZeRO-3 probe; no finding means that the step is right on every rank.
+def judge(expected: Expected, report: Mapping[str, Any]) -> list[Finding]:
+    """Judge a document of the ZeRO-3 probe; no finding means that training is right on every rank.
 
     Args:
-        env: The row that the image claims to be.
+        expected: What the run is held to: the row that the image claims to be, or a bare host.
         report: The document, as decoded JSON. What is missing or malformed in it fails; nothing in it raises.
-        dtype: What was asked for.
     """
-    run = Run.of(env, report, dtype)
+    run = Run.of(expected, report)
     findings = []
-    for check in CHECKS:
-        problems = list(check.problems(run))
+    for check in (*CHECKS, *(course.LONG_CHECKS if expected.seconds else ())):
+        problems = list(_problems(check, run))
         if problems:
             findings.append(
                 Finding(
                     rule=check.rule,
                     severity=Severity.ERROR,
-                    subject=env.name,
+                    subject=expected.subject,
                     message=f"{check.what}: {'; '.join(problems)}",
                     fix=check.fix,
                     source=check.source,
                 )
             )
     return findings
+
+
+def _problems(check: Check, run: Run) -> list[str]:
+    if not check.passes:
+        return list(check.problems(run))
+    return [
+        problem if name == FIRST_PASS else f"{name} pass, {problem}"
+        for name in check.passes
+        if run.has(name)
+        for problem in check.problems(run.of_pass(name))
+    ]

@@ -15,6 +15,8 @@ from envbuild.judge.run import Check, Problems, Run, told
 # Pass conditions, with what was measured (see MEASURED in run.py) for a good run and for broken ones.
 # Good 3.3e-7 (fp32) and 7.3e-3 (bf16); doubled 1.0, zero 1.0, not reduced between ranks 1.0.
 GRADIENT_ERROR = {"fp32": 1e-5, "bf16": 5e-2}
+# Both kinds of gradients that were never reduced differ from the right ones by 0.7, whatever the factor.
+UNREDUCED_ERROR = {"fp32": 1e-4, "bf16": 5e-2}
 # Good 1.2e-8 (fp32) and 2.2e-4 (bf16) away from 1; doubled 2.0, not reduced 1.4, zero 0.
 GRADIENT_RATIO = 0.01
 # Good 2.4e-7 (fp32) and 8.3e-4 (bf16); not reduced 4.5e-1, zero gradients 1.6.
@@ -23,6 +25,8 @@ LOSS_DIFFERENCE = {"fp32": 1e-5, "bf16": 5e-3}
 PARAMETER_ERROR = 1e-3
 # The probe's task is to learn one batch by heart: a good run's loss falls from 3.74 to 2.16 in ten steps.
 LEAST_PROGRESS = 0.1
+LEAST_ACCUMULATION = 2
+_WAYS = {"own": "its own data alone", "pieces": "each rank's own data, in that rank's part"}
 
 _BAD_GRADIENTS = {
     "zero": "are all zero",
@@ -64,10 +68,42 @@ def _gradient_zero(run: Run) -> Problems:
                 yield f"{name}: {told(figures, 'gradients', key)} of {show(trainable)} {meaning}"
 
 
-def _loss(run: Run) -> Problems:
+def _gradient_reduce(run: Run) -> Problems:
+    if len(run.ranks) < 2:
+        return
+    limit = UNREDUCED_ERROR[run.dtype]
+    for name, figures in run.figures:
+        for way, meaning in _WAYS.items():
+            error = number(dig(figures, "unreduced", way, "error"))
+            if error is None and number(dig(figures, "gradients", "norm")):
+                yield f"{name}: no figure to tell: {told(figures, 'unreduced', way, 'error')}"
+            elif error is not None and error <= limit:
+                scale = number(dig(figures, "unreduced", way, "scale"))
+                yield f"{name}: they are {show(scale)} times those of {meaning} (apart {error:.2g})"
+
+
+def _not_finite(run: Run) -> Problems:
+    for name, figures in run.figures:
+        for key, who in (("losses", "DeepSpeed"), ("reference_losses", "plain torch")):
+            losses = dig(figures, key)
+            bad = [step for step, loss in enumerate(losses) if number(loss) is None] if isinstance(losses, list) else []
+            if bad:
+                yield f"{name}: {who}: {show(losses[bad[0]])} in step {bad[0]}"
+
+
+def _accumulation(run: Run) -> Problems:
+    for name, figures in run.figures:
+        if (count(dig(figures, "accumulation")) or 0) < LEAST_ACCUMULATION:
+            yield f"{name}: {told(figures, 'accumulation')}, not {LEAST_ACCUMULATION}"
+
+
+def losses(run: Run) -> Problems:
+    """Where the losses of a pass are not plain torch's."""
     limit = LOSS_DIFFERENCE[run.dtype]
     own = [numbers(dig(figures, "losses")) or [] for _, figures in run.figures]
-    if not own or any(len(losses) != run.steps for losses in own):
+    if any(_not_finite(run)):
+        return  # told by a rule of its own
+    if not own or any(len(each) != run.steps for each in own):
         yield from (f"{name}: {_why_unusable(dig(figures, 'losses'), run.steps)}" for name, figures in run.figures)
         return
     # A rank's loss is the mean of its own equal parts of the batch, so the mean over ranks is the batch's.
@@ -94,6 +130,8 @@ def _why_unusable(losses: Any, steps: int | None) -> str:
 
 
 def _progress(run: Run) -> Problems:
+    if any(_not_finite(run)):
+        return
     for name, figures in run.figures:
         for key, who in (("losses", "DeepSpeed"), ("reference_losses", "plain torch")):
             losses = numbers(dig(figures, key))
@@ -115,41 +153,71 @@ def _parameters(run: Run) -> Problems:
                 yield f"{name}: {key}: {told(figures, 'parameters', key)}"
 
 
+_PASSES = ("fp32", "bf16")
+
 CHECKS = (
     Check(
-        rule="smoke.grad.error",
-        what="the gradients before the first step are not those of plain torch",
-        fix="The reduced gradients are wrong: look at DeepSpeed's version and patches, and at the collective library.",
-        problems=_gradient_error,
-    ),
-    Check(
-        rule="smoke.grad.ratio",
-        what="the gradients' norm before the first step is off",
-        fix="A constant factor is a wrong average over ranks or accumulation steps; training would look fine for long.",
-        problems=_gradient_ratio,
+        rule="smoke.loss.nan",
+        what="a loss is not a number",
+        fix="Something overflows or divides by zero: look at the ops (cpu_baseline, compiler) and at patches.",
+        problems=_not_finite,
+        passes=(*_PASSES, "nvme"),
     ),
     Check(
         rule="smoke.grad.zero",
         what="not every parameter has a gradient",
         fix="Some parameters would never train. Look at DeepSpeed's version and patches.",
         problems=_gradient_zero,
+        passes=_PASSES,
+    ),
+    Check(
+        rule="smoke.grad.reduce",
+        what="the gradients were not reduced between ranks",
+        fix="Every rank trains on its own data only. Look at DeepSpeed's version and patches, and at the collective "
+        "library.",
+        problems=_gradient_reduce,
+        passes=_PASSES,
+    ),
+    Check(
+        rule="smoke.grad.ratio",
+        what="the gradients' norm before the first step is off",
+        fix="A constant factor is a wrong average over ranks or accumulation steps; training would look fine for long.",
+        problems=_gradient_ratio,
+        passes=_PASSES,
+    ),
+    Check(
+        rule="smoke.grad.error",
+        what="the gradients before the first step are not those of plain torch",
+        fix="The reduced gradients are wrong: look at DeepSpeed's version and patches, and at the collective library.",
+        problems=_gradient_error,
+        passes=_PASSES,
+    ),
+    Check(
+        rule="smoke.accumulation",
+        what="gradients were not accumulated over micro-batches",
+        fix="Run smoke again with the probe of this envbuild.",
+        problems=_accumulation,
+        passes=_PASSES,
     ),
     Check(
         rule="smoke.loss",
         what="the losses are not those of plain torch",
         fix="The steps part from plain torch: look at the optimizer op and its compilation, then at the gradients.",
-        problems=_loss,
+        problems=losses,
+        passes=_PASSES,
     ),
     Check(
         rule="smoke.progress",
         what="the loss does not fall",
         fix="The optimizer does not move the parameters.",
         problems=_progress,
+        passes=_PASSES,
     ),
     Check(
         rule="smoke.params",
         what="the parameters after the last step are not those of plain torch",
         fix="The optimizer op computes something else than Adam: look at how it was compiled (cpu_baseline).",
         problems=_parameters,
+        passes=_PASSES,
     ),
 )

@@ -24,6 +24,7 @@ class Result:
         image: The engine's id of the image.
         tags: The names it carries now.
         evidence: The record that allows them.
+        reason: Why nothing was run; empty where something was.
     """
 
     environment: str
@@ -34,6 +35,7 @@ class Result:
     level: Level
     evidence: Path
     seconds: float
+    reason: str = ""
 
 
 def current(bench: Workbench, known: Known, *, touch: bool = True) -> Result | None:
@@ -64,6 +66,17 @@ def current(bench: Workbench, known: Known, *, touch: bool = True) -> Result | N
         level=found[0],
         evidence=found[2],
         seconds=0.0,
+        reason=_reason(found[1]),
+    )
+
+
+def _reason(record: evidence.Evidence) -> str:
+    """Evidence counts wherever it was seen: a GPU of the row's on another host, with another driver, is one too."""
+    gpus = ", ".join(sorted({str(gpu.get("name", "")) for gpu in record.host.gpus}))
+    on = f" on {gpus} (driver {record.host.driver})" if gpus else ""
+    when = f"{record.finished:%Y-%m-%d %H:%M} UTC"
+    return (
+        f"evidence of {when} for this image and suite, level {record.level.value}{on}; not run again (--force runs it)"
     )
 
 

@@ -31,12 +31,14 @@ class Inspected:
         reports: The raw reports by name; ``inside`` is the content probe's.
         portability: The hosts, CPUs and GPUs that it runs on.
         findings: Where it is not what the row says.
+        compat: It carries NVIDIA's cuda-compat library, where NVIDIA's packages put it.
     """
 
     identity: ImageIdentity
     reports: dict[str, Any]
     portability: dict[str, Any]
     findings: tuple[Finding, ...]
+    compat: bool = False
 
 
 def inspect_image(
@@ -80,6 +82,7 @@ def inspect_image(
         reports={**looked.as_dict(), "inside": inside},
         portability=dataclasses.asdict(native_rules.portability(looked.native, standards)),
         findings=tuple(findings),
+        compat=looked.compat,
     )
 
 

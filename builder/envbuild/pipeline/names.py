@@ -47,7 +47,7 @@ class Names:
     @property
     def own(self) -> tuple[str, ...]:
         """Every name that is given once, to one image; the one that says most comes first."""
-        return (self.proven, self.below(Level.CPU), self.below(Level.BUILT))
+        return (self.proven, *map(self.below, (Level.GPU_MIG, Level.CPU, Level.BUILT)))
 
 
 def names(env: Environment, id8: str, registry: str | None) -> Names:

@@ -11,27 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import __version__, evidence, store
-from envbuild.engines import ImageInfo, Run
+from envbuild.engines import GpuStartError, ImageInfo, Run
 from envbuild.errors import EngineError, GateError
 from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.judge.standards import Standards
 from envbuild.judge.suite import suite_hash
-from envbuild.model import Environment, Finding, Level
+from envbuild.model import Environment, Finding, Level, Severity
+from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient, obstructed
+from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.host import describe
 from envbuild.pipeline.inspecting import inspect_image
+from envbuild.pipeline.memo import remembered
 from envbuild.pipeline.prepare import FindingsError, errors
-from envbuild.pipeline.smoking import CPU, SMOKE_SECONDS, STEPS, smoke_image
+from envbuild.pipeline.proof import Proof, Wish, as_dict, claims
+from envbuild.pipeline.seen import allowed_gpus, driver_faults, really, start_fault
+from envbuild.pipeline.smoking import SMOKE_SECONDS, STEPS, Device, smoke_image
 from envbuild.pipeline.workbench import Workbench
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What an image has shown, and where that is written; ``engine_id`` is the image that was looked at."""
-
-    engine_id: str
-    level: Level
-    path: Path
-    record: evidence.Evidence
 
 
 @dataclass
@@ -53,9 +48,9 @@ def prove(
     *,
     target_id: str | None,
     base: dict[str, Any],
-    timeout: float = SMOKE_SECONDS,
+    wish: Wish,
 ) -> Proof:
-    """Inspect and smoke one image and write what was seen.
+    """Inspect and smoke one image and write what was seen; or find that this was done already.
 
     Args:
         bench: The surroundings.
@@ -64,10 +59,11 @@ def prove(
         ref: Name of the image in the engine.
         target_id: Declared inputs it was built from, None when it was built elsewhere.
         base: What is known of the base that was really used.
-        timeout: Limit of the smoke, in seconds.
+        wish: How it is wanted.
 
     Raises:
-        FindingsError: The image is not what it claims to be, or does not train right (exit 5).
+        FindingsError: The GPUs or their driver cannot do it, the image is not what it claims to be, or does not train
+            right (exit 5).
         EngineError: The engine failed.
     """
     engine = bench.engine
@@ -75,6 +71,19 @@ def prove(
     if info is None:
         raise GateError(f"there is no image {ref}", hint="See what there is: docker images 'envbuild/*'")
     _usable(env, ref, info)
+    # Before anything runs, and as if a cuda-compat library were in the image: that is seen by looking into it.
+    decision = _decided(bench, env, info, wish, compat=True)
+    _tell(bench, ref, decision)
+    memo = remembered(
+        info, env, decision, claims=claims(env), suite=suite_hash(), long_seconds=wish.long_seconds, force=wish.force,
+        key=bench.signing_key.public if bench.signing_key else None,
+    )  # fmt: skip
+    bench.sink(Note(message=memo.reason))
+    if memo.record is not None and memo.path is not None:
+        return Proof(
+            engine_id=info.id, level=memo.record.level, path=memo.path, record=memo.record, missing=decision.findings,
+            reused=True,
+        )  # fmt: skip
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
     with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
         found = inspect_image(
@@ -83,15 +92,14 @@ def prove(
         )  # fmt: skip
     seen.content = found.reports
     seen.findings += found.findings
+    if not found.compat:
+        decision = _decided(bench, env, info, wish, compat=False)
+        seen.findings += errors(decision.findings)
     level = Level.BUILT
-    if not errors(seen.findings):
-        device = CPU
-        with _phase(bench, seen, "smoke", f"{device.ranks} ranks, ZeRO-3 with offload, {STEPS} steps"):
-            smoked = smoke_image(engine, run, env, info.id, device=device, timeout=timeout)
-        seen.smoke = smoked.reports
-        seen.findings += smoked.findings
+    if decision.device is not None and not errors(seen.findings):
+        decision = _smoke(bench, run, env, info, seen, decision, decision.device, wish)
         if not errors(seen.findings):
-            level = Level.CPU
+            level = decision.level
     failed = errors(seen.findings)
     record = evidence.Evidence(
         schema="envbuild.evidence/1",
@@ -108,11 +116,12 @@ def prove(
         content=seen.content,
         portability=found.portability,
         smoke=seen.smoke,
-        findings=tuple(as_dict(finding) for finding in seen.findings),
-        host=describe(engine.info()),
+        findings=tuple(as_dict(finding) for finding in (*decision.findings, *seen.findings)),
+        host=describe(engine.info(), gpus=decision.gpus, driver=decision.driver, cuda=decision.cuda),
         started=seen.started,
         finished=datetime.datetime.now(datetime.timezone.utc),
         seconds={name: round(seconds, 3) for name, seconds in seen.seconds.items()},
+        long_seconds=wish.long_seconds if decision.device else None,
     )
     if failed:
         path = store.home() / "reports" / f"{run.id}.json"
@@ -124,43 +133,79 @@ def prove(
             exit_code=5,
         )
     path = evidence.save(record, info.id, key=bench.signing_key)
-    return Proof(engine_id=info.id, level=level, path=path, record=record)
+    return Proof(engine_id=info.id, level=level, path=path, record=record, missing=decision.findings)
 
 
-def claims(env: Environment) -> dict[str, str]:
-    """What the row says of the image, for the record."""
-    said = {
-        "python": env.python,
-        "gcc": env.gcc.version,
-        "torch": env.torch_version,
-        "deepspeed": env.deepspeed.version,
-        "ops": ",".join(env.deepspeed.ops),
-        "cuda": env.cuda.version if env.cuda else None,
-        "nccl": env.nccl,
-        "gpus": ",".join(env.gpus) or None,
-        "cpu_baseline": env.cpu_baseline,
-    }
-    return {name: value for name, value in said.items() if value}
+def foresee(bench: Workbench, env: Environment, wish: Wish) -> None:
+    """Say before a long build what will stand in the way of its proof; it stops nothing yet."""
+    for finding in _decided(bench, env, None, wish, compat=True).findings:
+        if finding.severity is not Severity.INFO:
+            bench.sink(Note(message=f"[{finding.rule}] {finding.message}", level="warning"))
+
+
+def _decided(bench: Workbench, env: Environment, info: ImageInfo | None, wish: Wish, *, compat: bool) -> Decision:
+    host = read_gpus() if env.accelerator == "cuda" and bench.engine.local and wish.gpus != NONE else None
+    image_env = dict(info.env) if info else {}
+    around = Surroundings(host=host, image_env=image_env, compat=compat, engine=bench.engine.endpoint)
+    decision = lenient(decide(env, bench.facts, around, wish.gpus), env, bench.facts, wish.allow_level)
+    device = decision.device
+    if device is not None and device.accelerator == "cuda" and (obstacle := bench.engine.gpu_obstacle):
+        return lenient(obstructed(env, decision, obstacle), env, bench.facts, wish.allow_level)
+    return decision
+
+
+def _tell(bench: Workbench, ref: str, decision: Decision) -> None:
+    """Say what stands in the way of a GPU; stop where nothing may start.
+
+    Raises:
+        FindingsError: The GPUs or their driver cannot do it (exit 5).
+    """
+    if errors(decision.findings):
+        raise FindingsError(
+            f"{ref} cannot be proven here: {len(errors(decision.findings))} finding(s)", decision.findings,
+            hint="Nothing was started, and nothing was tagged; the image stays.", exit_code=5,
+        )  # fmt: skip
+    for finding in decision.findings:
+        level = "info" if finding.severity is Severity.INFO else "warning"
+        bench.sink(Note(message=f"[{finding.rule}] {finding.message}", level=level))
+
+
+def _smoke(
+    bench: Workbench,
+    run: Run,
+    env: Environment,
+    info: ImageInfo,
+    seen: _Progress,
+    decision: Decision,
+    device: Device,
+    wish: Wish,
+) -> Decision:
+    """Train; what was seen goes into ``seen``. Returns the decision as it came out."""
+    on = "on the CPU" if device.accelerator == "cpu" else f"on {', '.join(device.gpus)}"
+    detail = f"{device.ranks or 'as many'} ranks {on}, ZeRO-3 with offload, {STEPS} steps"
+    with _phase(bench, seen, "smoke", detail):
+        try:
+            smoked = smoke_image(
+                bench.engine, run, env, info.id, device=device, timeout=wish.timeout, long_seconds=wish.long_seconds,
+                gpus=allowed_gpus(env, bench.facts, device),
+            )  # fmt: skip
+        except GpuStartError as error:
+            seen.findings.append(start_fault(env, error))
+            return decision
+    seen.smoke = smoked.reports
+    if device.accelerator == "cuda" and errors(smoked.findings):
+        seen.findings += driver_faults(env, smoked.findings)
+    seen.findings += smoked.findings
+    if errors(seen.findings):
+        return decision
+    came_out, problems = really(env, bench.facts, decision, smoked.reports)
+    seen.findings += problems
+    return came_out
 
 
 def proven(info: ImageInfo, env: Environment) -> tuple[Level, evidence.Evidence, Path] | None:
     """The strongest level an image has proven as this row, as the row is today, by the current suite."""
     return evidence.best(info.id, info.diff_ids, environment=env.name, claims=claims(env), suite=suite_hash())
-
-
-def as_dict(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON carries it; without a place where there is none."""
-    fields = {
-        "rule": finding.rule,
-        "severity": finding.severity.value,
-        "subject": finding.subject,
-        "message": finding.message,
-        "fix": finding.fix,
-        "source": finding.source,
-    }
-    if finding.file is not None:
-        fields |= {"file": finding.file, "line": finding.line, "column": finding.column}  # type: ignore[dict-item]
-    return dict(fields)
 
 
 def _scratch(bench: Workbench) -> Path:
@@ -197,4 +242,4 @@ def note_unsigned(bench: Workbench) -> None:
         bench.sink(Note(message="the evidence is not signed: no signing key is configured (see: envbuild key new)"))
 
 
-__all__ = ["SMOKE_SECONDS", "Proof", "as_dict", "claims", "note_unsigned", "prove", "proven"]
+__all__ = ["SMOKE_SECONDS", "Proof", "Wish", "as_dict", "claims", "foresee", "note_unsigned", "prove", "proven"]

@@ -85,12 +85,14 @@ def details(bench: Workbench, env: Environment) -> dict[str, Any]:
 def lines(record: evidence.Evidence, path: Any) -> list[str]:
     """A record for people: what ran, where, and the figures that were judged."""
     out = [
-        f"Evidence: level {record.level.value}, {record.finished:%Y-%m-%d %H:%M} UTC, suite {record.suite[:12]}",
+        f"Evidence: level {record.level.value}, {record.finished:%Y-%m-%d %H:%M} UTC, suite {record.suite[:12]}"
+        + (f", a long run of {record.long_seconds:.0f} s" if record.long_seconds else ""),
         f"  image    {record.image.config_digest[:19]}, {len(record.image.diff_ids)} layers, "
         f"{format_size(record.size_bytes)}, {record.platform}",
         f"  base     {record.base.get('how', 'unknown')}: {record.base.get('declared', 'unknown')}",
         f"  host     {record.host.cpu}, {record.host.cpus} CPUs, {format_size(record.host.memory_bytes)}; "
         f"{record.host.engine}",
+        *_gpus(record.host),
         "  claims   " + ", ".join(f"{name} {value}" for name, value in record.claims.items()),
         *envelope(record.portability, record.content),
         "  seconds  " + ", ".join(f"{name} {value:.1f}" for name, value in record.seconds.items()),
@@ -100,6 +102,14 @@ def lines(record: evidence.Evidence, path: Any) -> list[str]:
     out.append(f"  record   {path}")
     # A record is a file that anybody may have written: no escape sequence of it reaches a terminal.
     return [_CONTROLS.sub("?", line) for line in out]
+
+
+def _gpus(host: evidence.Host) -> list[str]:
+    if not host.gpus:
+        return []
+    names = [str(gpu.get("name", "unknown")) for gpu in host.gpus]
+    told = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return [f"  gpus     {told}; driver {host.driver or 'unknown'}, CUDA {host.cuda or 'unknown'}"]
 
 
 def _figures(report: dict[str, Any]) -> list[str]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from envbuild import store
 from envbuild.engines import ContainerResult, ContainerSpec, DockerEngine, Mount, Run
+from envbuild.errors import EngineError
 from envbuild.judge import smoke
 from envbuild.judge.outcome import Outcome, document
 from envbuild.judge.suite import probes_folder
@@ -14,6 +21,10 @@ from envbuild.pipeline.sizes import parse_size
 
 SMOKE_SECONDS = 600.0
 STEPS = 10
+# The name of the probe's document among the reports.
+REPORT = "zero3"
+# The op without which nothing can be swapped to a disk.
+_DISK_OP = "async_io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +48,22 @@ CPU = Device(accelerator="cpu", ranks=2)
 
 @dataclass(slots=True)
 class Smoked:
-    """What the passes of a smoke gave: the raw reports by name, and what is wrong with them."""
+    """What a smoke gave: the raw reports by name (``zero3``), and what is wrong with them."""
 
     reports: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
 
 def smoke_image(
-    engine: DockerEngine, run: Run, env: Environment, engine_id: str, *, device: Device, timeout: float
+    engine: DockerEngine,
+    run: Run,
+    env: Environment,
+    engine_id: str,
+    *,
+    device: Device,
+    timeout: float,
+    long_seconds: float | None = None,
+    gpus: smoke.Gpus | None = None,
 ) -> Smoked:
     """Train in an image.
 
@@ -54,27 +73,90 @@ def smoke_image(
         env: The row whose claims the image is held to.
         engine_id: The image, by the engine's id.
         device: What to train on.
-        timeout: Limit of all passes together, in seconds.
+        timeout: Limit of everything but the long training, in seconds.
+        long_seconds: How long to train on after the steps; None is not at all.
+        gpus: The GPUs that training may be seen on; None where the device is the CPU.
 
     Raises:
-        EngineError: The engine failed. What goes wrong in the container is a finding.
+        EngineError: The engine failed, or the folder for swapped states cannot be made. What goes wrong in the
+            container is a finding.
     """
     seen = Smoked()
-    # The probe has a limit of its own, a little shorter: it can say which rank was in which phase.
-    inner = str(max(10, int(timeout - 20)))
-    argv = ("/opt/venv/bin/python", "-I", f"{probes_in(run)}/zero3.py", "--ranks", str(device.ranks),
-            "--steps", str(STEPS), "--accelerator", device.accelerator, "--dtype", "fp32",
-            "--timeout", inner)  # fmt: skip
-    result = engine.run(smoke_spec(env, engine_id, argv, run, gpus=device.gpus), timeout=timeout)
+    seconds = long_seconds or 0.0
+    swaps = _DISK_OP in env.deepspeed.ops
+    # New for every run: a document of another run does not fit.
+    expected = smoke.Expected.of(
+        env, seed=secrets.randbelow(2**31), accelerator=device.accelerator, nvme=swaps, seconds=seconds, gpus=gpus
+    )
+    limit = timeout + seconds
+    with _disk_folder(run) if swaps else contextlib.nullcontext() as disk:
+        argv = probe_argv(expected, ranks=device.ranks, timeout=limit, place=probes_in(run), disk=_disk_in(run))
+        spec = smoke_spec(env, engine_id, argv, run, gpus=device.gpus, disk=disk)
+        result = engine.run(spec, timeout=limit)
     outcome = outcome_of(env, result)
     report = document(outcome, smoke.SCHEMA)
-    seen.reports["fp32"] = report
+    seen.reports[REPORT] = report
     failure = smoke.explain_failure(outcome)
     if failure or report is None:
         seen.findings += failure
     else:
-        seen.findings += smoke.judge(env, report, dtype="fp32")
+        seen.findings += smoke.judge(expected, report)
     return seen
+
+
+def probe_argv(
+    expected: smoke.Expected,
+    *,
+    ranks: int,
+    timeout: float,
+    place: str,
+    disk: str,
+    python: str = "/opt/venv/bin/python",
+) -> tuple[str, ...]:
+    """The command line of the ZeRO-3 probe.
+
+    Args:
+        expected: What its document will be held to.
+        ranks: 0 is one for each visible GPU.
+        timeout: After so many seconds it is ended from outside. It ends itself a little earlier: it can say which rank
+            was in which phase.
+        place: Folder of the probes.
+        disk: Folder to swap to, where that is expected.
+        python: The interpreter to probe with.
+    """
+    argv = [python, "-I", f"{place}/zero3.py", "--ranks", str(ranks), "--steps", str(STEPS)]
+    argv += ["--accelerator", expected.accelerator, "--seed", str(expected.seed)]
+    argv += ["--timeout", str(max(10, int(timeout - 20)))]
+    if expected.seconds:
+        argv += ["--seconds", f"{expected.seconds:g}"]
+    if expected.nvme:
+        argv += ["--nvme", disk]
+    if expected.jit:
+        argv.append("--jit")
+    return tuple(argv)
+
+
+@contextlib.contextmanager
+def _disk_folder(run: Run) -> Iterator[Path]:
+    """A folder on this host's disk for a container to swap to: a tmpfs may refuse what async_io asks for (O_DIRECT).
+
+    It lies in the run's own folder, so that the next run removes it when this one is killed. Everybody may write to
+    it, because the container's user is none of this host's, and nobody else comes that far.
+    """
+    folder = store.make_folder(run.folder / "nvme")
+    try:
+        run.folder.chmod(0o700)
+        folder.chmod(0o777)
+    except OSError as error:
+        raise EngineError(f"cannot open {folder} to the container: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _disk_in(run: Run) -> str:
+    return f"/run/{run.id}-nvme"
 
 
 def probes_in(run: Run) -> str:
@@ -83,14 +165,23 @@ def probes_in(run: Run) -> str:
 
 
 def smoke_spec(
-    env: Environment, ref: str, argv: tuple[str, ...], run: Run, *, gpus: tuple[str, ...] = ()
+    env: Environment,
+    ref: str,
+    argv: tuple[str, ...],
+    run: Run,
+    *,
+    gpus: tuple[str, ...] = (),
+    disk: Path | None = None,
 ) -> ContainerSpec:
-    """A container as strict clusters give it: no network, an ordinary uid, only /tmp to write to."""
+    """A container as strict clusters give it: no network, an ordinary uid, only /tmp and a disk folder to write to."""
+    mounts = [Mount(source=probes_folder(), target=probes_in(run), read_only=True)]
+    if disk is not None:
+        mounts.append(Mount(source=disk, target=_disk_in(run), read_only=False))
     return ContainerSpec(
         image=ref,
         argv=argv,
         env=(("HOME", "/tmp"), ("TORCH_EXTENSIONS_DIR", "/tmp/extensions")),
-        mounts=(Mount(source=probes_folder(), target=probes_in(run), read_only=True),),
+        mounts=tuple(mounts),
         # Docker mounts a tmpfs noexec by default, and then nothing compiled can be loaded from it.
         tmpfs=(("/tmp", "rw,exec,nosuid,size=2g,mode=1777"),),
         user="65532:65532",

@@ -210,7 +210,11 @@ def capabilities(env: Environment, facts: Facts) -> tuple[str, ...]:
 
 
 def _ops_env(env: Environment, facts: Facts) -> Pairs:
-    variables = {op.build_variable: "1" for op in _ops(env, facts)}
+    ops = _ops(env, facts)
+    variables = {op.build_variable: "1" for op in ops}
+    link = [f"{op.module.rpartition('.')[2]}={name}" for op in ops for name in op.link.get(env.accelerator, ())]
+    if link:
+        variables["ENVBUILD_LINK"] = " ".join(link)
     # Without it DeepSpeed asks the build machine, which has no GPU, and compiles for the CPU accelerator.
     variables["DS_ACCELERATOR"] = env.accelerator
     # setuptools compiles one file after the other; ninja uses the machine.

@@ -113,3 +113,10 @@ def remove(folder):
     """Delete a scratch folder; what cannot be deleted goes with the container."""
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def empty(folder):
+    """Delete what lies in a folder that is someone else's, and outlives this process; "" is none."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder) if folder else ():
+            remove(os.path.join(folder, name))

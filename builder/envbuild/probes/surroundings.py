@@ -3,6 +3,7 @@
 Standard library only, Python 3.7 and later. Loaded by its path, like ``common.py``.
 """
 
+import contextlib
 import os
 import platform
 import resource
@@ -55,6 +56,36 @@ def _shared_memory():
         "free_bytes": figures.f_bavail * figures.f_frsize,
         "writable": os.access("/dev/shm", os.W_OK),
     }
+
+
+def disk(folder):
+    """A folder as async_io needs it: writable, and opened past the page cache (O_DIRECT), which some kinds refuse."""
+    figures = {"direct": False, "error": None, "kind": None, "free_bytes": None}
+    name = os.path.join(folder, "envbuild-direct")
+    try:
+        figures["kind"] = _mount_kind(folder)
+        space = os.statvfs(folder)
+        figures["free_bytes"] = space.f_bavail * space.f_frsize
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
+        figures["direct"] = True
+    except OSError as error:
+        figures["error"] = str(error)
+    with contextlib.suppress(OSError):
+        os.unlink(name)
+    return figures
+
+
+def _mount_kind(folder):
+    """The kind of file system that holds a folder, such as ext4; the last mount that covers it counts."""
+    folder, kind, longest = os.path.realpath(folder), None, -1
+    for line in (_read("/proc/self/mountinfo") or "").splitlines():
+        before, _, after = line.partition(" - ")
+        words = before.split()
+        place = words[4] if len(words) > 4 else ""
+        inside = folder == place or folder.startswith(place.rstrip("/") + "/")
+        if after and inside and len(place) >= longest:
+            kind, longest = after.split()[0], len(place)
+    return kind
 
 
 def measure():

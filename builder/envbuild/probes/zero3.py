@@ -1,10 +1,10 @@
 """Trains a small model under ZeRO-3 with offload, and prints what was seen, as raw numbers.
 
-    python -I zero3.py --ranks 2 --steps 10 --accelerator cpu --dtype fp32 --timeout 300
+    python -I zero3.py --ranks 2 --steps 10 --accelerator cpu --seed 1 --timeout 300 [--nvme DIR] [--seconds 60]
 
-This file starts one process per rank (``zero3_rank.py``), watches them, ends all of them when one dies or the
-time is up, and prints one JSON document. It imports neither torch nor DeepSpeed, so it lives whatever they do.
-It needs a writable temporary folder, and neither a network, a home, nor a user name.
+This file starts one process per rank (``zero3_rank.py``), watches them, ends all of them when one dies, when a
+collective takes too long or the time is up, and prints one JSON document. It imports neither torch nor DeepSpeed, so
+it lives whatever they do. It needs a writable temporary folder, and neither a network, a home, nor a user name.
 Exit code: 0 when every rank reported, 1 otherwise; the document is printed either way.
 """
 
@@ -21,12 +21,16 @@ import sys
 import tempfile
 import time
 
-SCHEMA = "envbuild.probe.zero3/1"
+SCHEMA = "envbuild.probe.zero3/2"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _POLL_SECONDS = 0.05
 _PEER_GRACE_SECONDS = 3.0  # for the others to say why they failed, once one is dead
 _DUMP_SECONDS = 0.7  # for a hanging rank to write where it hangs
-_LOG_LINES = 40
+_LOG_LINES = 60
+# Both all-reduces together took 0.03 s on two idle cores and 0.3 s on busy ones. Where the whole run has less than
+# three times as long, a third of it, but never so little that a slow machine looks like a hang.
+_COLLECTIVE_SECONDS = (20.0, 60.0)
+_COLLECTIVE = "collective"
 
 
 def _load(name):
@@ -73,19 +77,26 @@ class Rank:
         with contextlib.suppress(OSError, AttributeError):
             os.killpg(self.process.pid, number)
 
+    def place(self):
+        """How many phases this rank has entered, and the name of the present one."""
+        number, _, name = (common.read_text(self.phase_path) or "0 start").partition(" ")
+        return (int(number) if number.isdigit() else 0), name
+
     def failed(self):
         return self.process.returncode != 0 or not os.path.exists(self.report_path)
 
     def document(self):
         code = None if self.process is None else self.process.returncode
         number = -code if code is not None and code < 0 else None
+        entered, phase = self.place()
         figures = {
             "rank": self.number,
             "exit_code": code if number is None else None,
             "signal": number,
             "signal_name": _signal_name(number),
             "ended_by_launcher": self.ended_by_launcher,
-            "phase": common.read_text(self.phase_path) or "start",
+            "phase": phase,
+            "phases_entered": entered,
             "seconds": self.ended_after,
             "log_tail": common.tail(self.log_path, _LOG_LINES),
             "report": None,
@@ -149,10 +160,12 @@ def _environment(options, ranks, number, port, scratch):
     return environment
 
 
-def _watch(ranks, since, timeout):
-    """Wait for all ranks; returns True when the time ran out. No rank is alive afterwards."""
+def _watch(ranks, since, timeout, patience):
+    """Wait for all ranks; whether the time ran out, and who stood where when a collective took longer than
+    ``patience``. Who is alive afterwards has written where it stands."""
     deadline = since + timeout
-    timed_out = False
+    timed_out, stuck = False, None
+    waiting_since = None
     while _alive(ranks, since):
         now = time.monotonic()
         if any(not rank.alive(since) and rank.failed() for rank in ranks):
@@ -162,6 +175,14 @@ def _watch(ranks, since, timeout):
         if now >= deadline:
             timed_out = True
             break
+        inside = [rank.number for rank in ranks if rank.place()[1].split(" ")[0] == _COLLECTIVE]
+        if not inside:
+            waiting_since = None
+        elif waiting_since is None:
+            waiting_since = now
+        elif now - waiting_since >= patience:
+            stuck = {"seconds": now - waiting_since, "inside": inside}
+            break
         time.sleep(_POLL_SECONDS)
     left = _alive(ranks, since)
     for rank in left:
@@ -169,7 +190,7 @@ def _watch(ranks, since, timeout):
         rank.send(signal.SIGUSR1)  # faulthandler: where every thread stands
     if left:
         _wait(left, since, time.monotonic() + _DUMP_SECONDS)
-    return timed_out
+    return timed_out, stuck
 
 
 def _alive(ranks, since):
@@ -200,21 +221,31 @@ def _remove_segments(port):
 def _probe(options, document, scratch):
     ranks_wanted = options.ranks or _visible_gpus(min(120.0, options.timeout))
     document["ranks_started"] = ranks_wanted
-    os.mkdir(os.path.join(scratch, "extensions"))
+    extensions = os.path.join(scratch, "extensions")
+    os.mkdir(extensions)
+    if not options.jit:
+        os.chmod(extensions, 0o555)
+    document["extensions_writable"] = os.access(extensions, os.W_OK)
     port = _free_port()
     ranks = [Rank(number, scratch) for number in range(ranks_wanted)]
-    passed = ["--steps", str(options.steps), "--dtype", options.dtype, "--accelerator", options.accelerator]
-    passed += ["--timeout", str(options.timeout)]
+    passed = ["--scratch", scratch]
+    for name in ("steps", "seed", "seconds", "accelerator", "timeout"):
+        passed += ["--" + name, str(getattr(options, name))]
+    if options.nvme and document["surroundings"]["nvme"]["direct"]:
+        passed += ["--nvme", options.nvme]
+    least, most = _COLLECTIVE_SECONDS
+    patience = min(most, max(least, options.timeout / 3.0))
     since = time.monotonic()
     try:
         for rank in ranks:
             rank.start(passed, _environment(options, ranks_wanted, rank.number, port, scratch))
-        document["timed_out"] = _watch(ranks, since, options.timeout)
+        document["timed_out"], document["stuck"] = _watch(ranks, since, options.timeout, patience)
     finally:
         _end(ranks, since)
         _remove_segments(port)
         document["ranks"] = [rank.document() for rank in ranks]
-        document["extension_files"] = common.count_files(os.path.join(scratch, "extensions"))
+        document["extension_files"] = common.count_files(extensions)
+        common.empty(options.nvme)
 
 
 def _stop(number, frame):
@@ -226,7 +257,10 @@ def main():
     parser.add_argument("--ranks", type=int, default=0, help="number of ranks; 0: one per visible GPU (cuda)")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--accelerator", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--seed", type=int, required=True, help="weights and data depend on it")
+    parser.add_argument("--seconds", type=float, default=0.0, help="seconds to train on after the steps")
+    parser.add_argument("--nvme", default="", help="empty folder on a disk, for the pass that swaps to it")
+    parser.add_argument("--jit", action="store_true", help="ops may be compiled at run time")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for everything")
     options = parser.parse_args()
     if options.accelerator == "cpu" and options.ranks < 1:
@@ -239,12 +273,14 @@ def main():
         "arguments": dict(vars(options)),
         "error": None,
         "timed_out": False,
+        "stuck": None,
         "ranks": [],
         "surroundings": {},
     }
     scratch = None
     try:
         document["surroundings"] = surroundings.measure()
+        document["surroundings"]["nvme"] = surroundings.disk(options.nvme) if options.nvme else None
         scratch = tempfile.mkdtemp(prefix="envbuild-zero3-")
         _probe(options, document, scratch)
     except (Exception, SystemExit, KeyboardInterrupt) as error:

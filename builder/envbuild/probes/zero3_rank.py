@@ -1,7 +1,8 @@
 """One rank of the ZeRO-3 probe: trains with DeepSpeed, and next to it with plain torch. Started by zero3.py.
 
-The same weights, the same data, the same hyper-parameters: DeepSpeed sees its rank's micro-batches, plain
-torch.optim.Adam the whole batch at once. What differs is written down; nothing is judged here.
+One process and one import for everything: ZeRO-3 in fp32, a checkpoint and back, bf16 where the device has it, NVMe
+where there is a folder for it, and minutes of training where they are asked for. Each part writes down what it saw
+before the next one begins. What differs is written down; nothing is judged here.
 
 Gradients are compared before the first step, because Adam divides a wrong scale out of the parameters: doubled
 gradients moved them by 3e-4 only, and the gradients by 1.0.
@@ -9,19 +10,19 @@ gradients moved them by 3e-4 only, and the gradients by 1.0.
 
 import argparse
 import contextlib
-import copy
 import ctypes
 import datetime
 import faulthandler
 import importlib.util
 import os
-import resource
 import signal
 import sys
-import time
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PR_SET_PDEATHSIG = 1
+# The further passes prove that a way works; the first one measures how well.
+_LOW_STEPS = 6
+_NVME_STEPS = 5
 
 
 def _load(name):
@@ -32,115 +33,20 @@ def _load(name):
 
 
 common = _load("common")
-model = _load("zero3_model")
+checkpoint = _load("zero3_checkpoint")
+long = _load("zero3_long")
+nvme = _load("zero3_nvme")
 seen = _load("zero3_seen")
-
-ACCUMULATION = 2
-LEARNING_RATE = 2e-4  # small steps: rounding differences do not grow into the loss
-# With 0.999 the kernel's bias correction in fp32 is off by 3e-5 in the first steps, and the losses by 3e-6.
-BETAS = (0.9, 0.95)
-EPS = 1e-8
+train = _load("zero3_train")
+watch = _load("zero3_watch")
 
 
-class Phases:
-    """Where this rank is, in a file that outlives it, and how long each phase took."""
-
-    def __init__(self, path):
-        self._path = path
-        self._began = time.monotonic()
-        self._name = None
-        self.seconds = {}
-
-    def enter(self, name, detail=""):
-        now = time.monotonic()
-        if self._name is not None:
-            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._began
-        self._name, self._began = name, now
-        with open(self._path, "w") as stream:
-            stream.write((name + " " + detail).strip())
-
-
-def configuration(options, micro_batch, world):
-    """The ds_config: ZeRO-3 with both offloads, small buckets so that a small model has several of each."""
-    pinned = options.accelerator == "cuda"
-    config = {
-        "train_batch_size": micro_batch * ACCUMULATION * world,
-        "train_micro_batch_size_per_gpu": micro_batch,
-        "gradient_accumulation_steps": ACCUMULATION,
-        # By name, as users do: that DeepSpeed picks its CPU optimizer is part of what is looked at.
-        "optimizer": {"type": "Adam", "params": {"lr": LEARNING_RATE, "betas": list(BETAS), "eps": EPS}},
-        "zero_optimization": {
-            "stage": 3,
-            "offload_optimizer": {"device": "cpu", "pin_memory": pinned},
-            "offload_param": {"device": "cpu", "pin_memory": pinned},
-            "stage3_param_persistence_threshold": 0,  # every parameter is partitioned and released
-            "sub_group_size": 300000,
-            "reduce_bucket_size": 250000,
-            "stage3_prefetch_bucket_size": 100000,
-        },
-        # Said aloud: DeepSpeed clips at 1.0 by default in 0.19.8, plain torch does not clip.
-        "gradient_clipping": 0.0,
-        "steps_per_print": 1000000,
-    }
-    if options.dtype == "bf16":
-        config["bf16"] = {"enabled": True}
-    return config
-
-
-def reference(torch, plain, batch, steps, low):
-    """Plain torch on the whole batch: losses and the first step's gradients; ``plain`` ends as the trained one.
-
-    With ``low`` (bfloat16) the losses come from the usual mixed precision: a low copy computes, Adam moves the fp32
-    weights. The gradients come from fp32 in either case.
-    """
-    plain(*batch).backward()
-    gradients = {name: value.grad.detach().clone() for name, value in plain.named_parameters()}
-    worker, inputs = plain, batch[0]
-    if low is not None:
-        worker, inputs = copy.deepcopy(plain).to(low), batch[0].to(low)
-    adam = torch.optim.Adam(plain.parameters(), lr=LEARNING_RATE, betas=BETAS, eps=EPS)
-    pairs = list(zip(plain.parameters(), worker.parameters()))  # noqa: B905 (Python 3.7)
-    losses = []
-    for _ in range(steps):
-        worker.zero_grad()
-        loss = worker(inputs, batch[1])
-        loss.backward()
-        for master, value in pairs:
-            master.grad = value.grad.float()
-        adam.step()
-        with torch.no_grad():
-            for master, value in pairs:
-                value.copy_(master)
-        losses.append(float(loss.detach()))
-    return losses, gradients
-
-
-def train(engine, batches, steps, phases, at_first_boundary):
-    """DeepSpeed's steps: the mean loss of this rank's micro-batches, and the seconds of each step."""
-    losses, seconds = [], []
-    for step in range(steps):
-        phases.enter("first step" if step == 0 else "steps", "" if step == 0 else str(step))
-        began = time.monotonic()
-        micro_losses = []
-        for index, (inputs, labels) in enumerate(batches):
-            loss = engine(inputs, labels)
-            engine.backward(loss)
-            if step == 0 and index == ACCUMULATION - 1:
-                at_first_boundary()
-            engine.step()
-            micro_losses.append(float(loss.detach()))
-        losses.append(sum(micro_losses) / len(micro_losses))
-        seconds.append(time.monotonic() - began)
-    return losses, seconds
-
-
-def run(options, phases, figures):
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def imported(options, phases, figures):
+    """Import what is probed; a Job with everything the parts need."""
     phases.enter("import")
     import deepspeed
     import torch
 
-    attempt = common.attempt
     figures["versions"] = {
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
         "torch": str(torch.__version__),
@@ -148,53 +54,69 @@ def run(options, phases, figures):
         "deepspeed": str(deepspeed.__version__),
     }
     figures["threads"] = torch.get_num_threads()
-    figures["accumulation"] = ACCUMULATION
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if options.accelerator == "cuda" else "cpu"
+    parts = {"common": common, "zero3_model": _load("zero3_model"), "zero3_seen": seen}
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return train.Job(torch, deepspeed, options, device, rank, world, phases, parts)
 
-    phases.enter("rendezvous")
-    if options.accelerator == "cuda":
+
+def meet(job, figures):
+    """The process group, and all-reduces with a known answer."""
+    torch, deepspeed, device = job.torch, job.deepspeed, job.device
+    job.phases.enter("rendezvous")
+    if job.options.accelerator == "cuda":
         torch.cuda.set_device(device)
-    patience = datetime.timedelta(seconds=max(30.0, options.timeout))
+        job.phases.gpu = lambda: seen.gpu_memory(torch, device)
+    patience = datetime.timedelta(seconds=max(30.0, job.options.timeout))
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False, timeout=patience)
-    attempt(figures, "device", lambda: seen.device(torch, device))
+    common.attempt(figures, "backend", lambda: str(torch.distributed.get_backend()))
+    common.attempt(figures, "device", lambda: seen.device(torch, device))
+    common.attempt(
+        figures, "collective", lambda: seen.collective(torch, deepspeed, device, job.rank, job.world, job.phases)
+    )
+    common.attempt(figures, "bf16", lambda: seen.bf16(torch, deepspeed, device))
 
-    phases.enter("collective")
-    attempt(figures, "collective", lambda: seen.collective(torch, deepspeed, device, rank, world))
 
-    phases.enter("reference")
-    low = torch.bfloat16 if options.dtype == "bf16" else None
-    network, plain = model.pair(torch, device, low)
-    whole, own = model.batches(torch, device, rank, world, ACCUMULATION)
-    numels = [value.numel() for value in network.parameters()]
-    figures["reference_losses"], gradients = reference(torch, plain, whole, options.steps, low)
+def run(job, figures, keep):
+    """Every part, one after the other; ``keep`` writes the report as it is by then."""
+    options = job.options
+    passes = figures["passes"] = {"fp32": {}}
+    held, own = train.one_pass(job, passes["fp32"], options.steps)
+    keep()
 
-    phases.enter("engine")
-    config = configuration(options, model.MICRO_BATCH, world)
-    engine, _, _, _ = deepspeed.initialize(model=network, model_parameters=network.parameters(), config=config)
-    attempt(figures, "native", lambda: seen.count_native_calls(engine))
-    if low is not None:
-        own = [(inputs.to(low), labels) for inputs, labels in own]
+    def other_weights():
+        network, plain = job.model.pair(job.torch, job.device, options.seed + 2)
+        return network, plain, train.open_engine(job, network, train.configuration(job))
 
-    def look_at_gradients():
-        attempt(figures, "gradients", lambda: seen.gradients(torch, deepspeed, network, gradients))
+    figures["checkpoint"] = {}
+    checkpoint.there_and_back(
+        job, figures["checkpoint"], train, held, other_weights, lambda step: own,
+        os.path.join(options.scratch, "checkpoint"),
+    )  # fmt: skip
+    train.close_engine(held)
+    keep()
+    if (figures["bf16"] or {}).get("supported"):
+        passes["bf16"] = {}
+        held, _ = train.one_pass(job, passes["bf16"], _LOW_STEPS, "bf16 ", job.torch.bfloat16)
+        train.close_engine(held)
+        keep()
+    if options.nvme:
+        passes["nvme"] = {}
+        nvme.one_pass(job, passes["nvme"], train, watch, _NVME_STEPS, options.nvme)
+        keep()
+    if options.seconds > 0:
+        figures["long"] = {}
+        folder = os.path.join(options.scratch, "long")
+        long.train_on(job, figures["long"], train, checkpoint, watch, options.seconds, folder)
 
-    figures["losses"], figures["step_seconds"] = train(engine, own, options.steps, phases, look_at_gradients)
 
-    phases.enter("compare")
-    figures["numels"] = numels
-    attempt(figures, "shards", lambda: seen.shards(network))
-    attempt(figures, "offload", lambda: seen.offload(engine))
-    attempt(figures, "optimizer", lambda: seen.optimizer(torch, engine))
-    attempt(figures, "parameters", lambda: seen.parameters(torch, deepspeed, network, plain))
-    attempt(figures, "backend", lambda: str(torch.distributed.get_backend()))
-    attempt(figures, "jit", seen.jit)
-    figures["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if options.accelerator == "cuda":
-        attempt(figures, "peak_gpu_bytes", lambda: torch.cuda.max_memory_allocated(device))
-
-    phases.enter("close")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+def finish(job, figures):
+    """What is known only at the end."""
+    job.phases.enter("close")
+    common.attempt(figures, "jit", seen.jit)
+    figures["peak_rss_bytes"] = watch.peak_resident_bytes()
+    job.torch.distributed.barrier()
+    job.torch.distributed.destroy_process_group()
 
 
 def _die_with_launcher():
@@ -207,25 +129,36 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--report", required=True)
     parser.add_argument("--phase", required=True)
-    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--scratch", required=True)
+    parser.add_argument("--nvme", default="")
     parser.add_argument("--accelerator", required=True)
-    parser.add_argument("--dtype", required=True)
-    parser.add_argument("--timeout", type=float, required=True)
+    for name, kind in (("--steps", int), ("--seed", int), ("--timeout", float), ("--seconds", float)):
+        parser.add_argument(name, type=kind, required=True)
     options = parser.parse_args()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # the launcher asks a hanging rank where it stands
     _die_with_launcher()
-    phases = Phases(options.phase)
-    figures = {"error": None}
+    # What this rank leaves on a mounted folder must go away with a user who is not the container's.
+    os.umask(0)
+    phases = watch.Phases(options.phase)
+    programs = watch.Programs(phases)
+    figures = {"error": None, "seed": options.seed}
+
+    def keep():
+        figures.update(phases=phases.figures, programs=programs.figures())
+        common.write_json(options.report, figures)
+
     try:
-        run(options, phases, figures)
+        job = imported(options, phases, figures)
+        meet(job, figures)
+        run(job, figures, keep)
+        finish(job, figures)
     except Exception as error:
         figures["error"] = common.describe(error)
-        common.write_json(options.report, figures)
+        keep()
         raise
     phases.enter("done")
-    figures["phase_seconds"] = phases.seconds
-    common.write_json(options.report, figures)
+    keep()
 
 
 if __name__ == "__main__":

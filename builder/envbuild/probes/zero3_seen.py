@@ -21,17 +21,38 @@ def device(torch, device):
     }
 
 
+def gpu_bytes(torch, device):
+    """Memory that tensors hold on the GPU now; None on the CPU."""
+    return torch.cuda.memory_allocated(device) if isinstance(device, torch.device) else None
+
+
+def gpu_memory(torch, device):
+    """The peaks since the last call: what tensors held, and what torch had taken from the driver."""
+    figures = {
+        "gpu_allocated_bytes": torch.cuda.max_memory_allocated(device),
+        "gpu_reserved_bytes": torch.cuda.max_memory_reserved(device),
+    }
+    torch.cuda.reset_peak_memory_stats(device)
+    return figures
+
+
 _SHARED_FLOATS = 2 * 32 * 1024 * 1024 // 4
 
 
-def collective(torch, deepspeed, device, rank, world):
+def collective(torch, deepspeed, device, rank, world, phases):
     """All-reduces whose answer is known, the sum of 1..world: a small one, and one through all of DeepSpeed's shared
     memory where it has some (csrc/cpu/comm/shm.cpp: two buffers of 32 MiB a rank, taken in turn). A /dev/shm that is
-    too small for those is found only by writing to them."""
+    too small for those is found only by writing to them.
+
+    That this rank got there is written down first: the launcher ends a collective that takes too long, and says who
+    was not there."""
+    phases.enter("collective", "all-reduce")
     values = [torch.full((1024,), float(rank + 1), device=device)]
     deepspeed.comm.all_reduce(values[0])
+    float(values[0][0])  # a GPU answers only when it is asked
     through_shared_memory = getattr(deepspeed.comm, "inference_all_reduce", None)
     if through_shared_memory is not None and str(device).startswith("cpu"):
+        phases.enter("collective", "shared memory")
         values.append(torch.full((_SHARED_FLOATS,), float(rank + 1), device=device))
         through_shared_memory(values[1])
     return {
@@ -39,6 +60,21 @@ def collective(torch, deepspeed, device, rank, world):
         "smallest": min(float(value.min()) for value in values),
         "largest": max(float(value.max()) for value in values),
     }
+
+
+def bf16(torch, deepspeed, device):
+    """Whether every rank's device computes in bfloat16, and who says so."""
+    if isinstance(device, torch.device):
+        capability = torch.cuda.get_device_capability(device)
+        # torch emulates it from sm_70 on; below sm_80 no GPU has it.
+        able = bool(torch.cuda.is_bf16_supported()) and capability >= (8, 0)
+        reason = "torch.cuda.is_bf16_supported and sm_{}{}".format(*capability)
+    else:
+        able = bool(deepspeed.accelerator.get_accelerator().is_bf16_supported())
+        reason = "DeepSpeed's CPU accelerator"
+    every = torch.tensor([1.0 if able else 0.0], device=device)
+    torch.distributed.all_reduce(every, op=torch.distributed.ReduceOp.MIN)
+    return {"supported": bool(every.item() > 0), "here": able, "reason": reason}
 
 
 class _Counting:
@@ -107,6 +143,34 @@ def gradients(torch, deepspeed, network, expected):
         "ratio": (ours / theirs) ** 0.5 if theirs else None,
         "worst": worst,
     }
+
+
+def unreduced(torch, deepspeed, network, alone, rank):
+    """How near the gradients are to ones that were never reduced between ranks; call before the step, on every rank.
+
+    ``own``: to what this rank's data alone give. ``pieces``: to a whole whose parts are each rank's own, which is what
+    gathering shows when every rank kept its part of its own gradient. Each by the best common factor, ``scale``.
+    """
+    sums = {name: [0.0, 0.0, 0.0] for name in ("own", "pieces")}
+    for name, parameter in network.named_parameters():
+        found = deepspeed.utils.safe_get_full_grad(parameter)
+        if found is None:
+            continue
+        found = found.detach().double().cpu().reshape(-1)
+        flat = [gradients[name].double().cpu().reshape(-1) for gradients in alone]
+        share = -(-found.numel() // len(flat))
+        pieces = torch.cat([part[place * share : (place + 1) * share] for place, part in enumerate(flat)])
+        for kind, other in (("own", flat[rank]), ("pieces", pieces)):
+            products = (found.dot(found), found.dot(other), other.dot(other))
+            sums[kind] = [kept + float(new) for kept, new in zip(sums[kind], products)]  # noqa: B905 (Python 3.7)
+    return {kind: _apart(*products) for kind, products in sums.items()}
+
+
+def _apart(found, both, other):
+    scale = both / other if other else None
+    # In double precision this difference of squares resolves relative errors down to 1e-8.
+    error = None if scale is None or not found else (max(0.0, found - scale * both) / found) ** 0.5
+    return {"scale": scale, "error": error}
 
 
 def parameters(torch, deepspeed, network, plain):

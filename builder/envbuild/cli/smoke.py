@@ -1,0 +1,128 @@
+"""smoke: prove an image in its container, or an interpreter on this host; tags nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from envbuild.cli import options as opt
+from envbuild.cli import output
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.bare import Accelerator
+    from envbuild.pipeline.proof import Wish
+    from envbuild.pipeline.workbench import Workbench
+
+
+def smoke(
+    image: Annotated[
+        str | None,
+        typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=opt.rows),
+    ] = None,
+    row: opt.RowOption = None,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    json: opt.JsonOption = False,
+    verbose: opt.VerboseOption = False,
+    quiet: opt.QuietOption = False,
+    gpus: opt.GpusOption = None,
+    force: opt.ForceOption = False,
+    allow_level: opt.LevelOption = None,
+    long: Annotated[bool, typer.Option("--long", help="Train for minutes instead of steps.")] = False,
+    minutes: Annotated[
+        float, typer.Option("--minutes", callback=opt.minutes, help="How long a --long run trains, in minutes.")
+    ] = 10,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="PATH", help="Prove this interpreter's torch and DeepSpeed, in no container."),
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", metavar="cpu|cuda", help="With --python: what to train on.")
+    ] = None,
+    key: opt.KeyOption = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", "--smoke-timeout", callback=opt.seconds, help="Limit of the training step, in seconds."
+        ),
+    ] = 600,
+) -> None:
+    """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing.
+
+    Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, or this host cannot show
+    that level (what was shown is in the evidence all the same).
+    """
+    from envbuild.pipeline.proof import Wish
+
+    wish = Wish(
+        timeout=timeout, gpus=opt.gpus(gpus), force=force, long_seconds=minutes * 60 if long else None,
+        allow_level=opt.level(allow_level),
+    )  # fmt: skip
+    _check(image, python, accelerator, host)
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
+        if python is not None:
+            _interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
+            return
+        bench.need_signing_key()
+        from envbuild.pipeline.build import smoke as run_smoke
+        from envbuild.pipeline.report import lines
+
+        proof, ref = run_smoke(bench, image or "", row=row, wish=wish)
+    if json:
+        output.document(
+            "smoke",
+            findings=list(proof.record.findings),
+            image=ref,
+            level=proof.level.value,
+            evidence=str(proof.path),
+            reused=proof.reused,
+        )
+        return
+    output.text(f"{ref} {'has passed' if proof.reused else 'passes'} at level {proof.level.value}")
+    if not quiet:
+        for line in lines(proof.record, proof.path):
+            output.text(line)
+
+
+def _check(image: str | None, python: str | None, accelerator: str | None, host: str | None) -> None:
+    from envbuild.errors import InputError
+
+    if (image is None) == (python is None):
+        raise InputError(
+            "smoke takes an image or --python, and not both" if image else "smoke needs an image, or --python PATH",
+            hint="envbuild smoke IMAGE, or envbuild smoke --python /path/to/python",
+        )
+    if python is None and accelerator is not None:
+        raise InputError("--accelerator goes with --python; an image trains on what its row says")
+    if python is not None and host is not None:
+        raise InputError("--host goes with an image; --python runs on this host, in no container")
+    if accelerator not in (None, "cpu", "cuda"):
+        raise InputError(f"--accelerator: '{accelerator}' is none", hint="Say cpu or cuda.")
+
+
+def _interpreter(
+    bench: Workbench, python: str, *, row: str | None, accelerator: str | None, wish: Wish, json: bool, quiet: bool
+) -> None:
+    """Prove an interpreter on this host, and print what came of it."""
+    from envbuild.pipeline.bare import prove_host
+    from envbuild.pipeline.summary import summary
+
+    env = bench.matrix.get(row) if row is not None else None
+    proof = prove_host(bench, python, env, cast("Accelerator | None", accelerator), wish)
+    if json:
+        output.document(
+            "smoke", kind="host", findings=list(proof.record.findings), python=str(proof.interpreter),
+            level=proof.level.value, evidence=str(proof.path),
+        )  # fmt: skip
+        return
+    held = f"as {env.name}" if env else "held to no row"
+    output.text(f"{proof.interpreter} passes at level {proof.level.value} on this host ({held}; counts for no image)")
+    if quiet:
+        return
+    for finding in proof.record.findings:
+        output.narrate(f"{finding['severity']} [{finding['rule']}] {finding['message']}")
+    for name, report in proof.record.smoke.items():
+        for line in summary(report):
+            output.text(f"  smoke    {name}: {line}")
+    output.text(f"  record   {proof.path}")
