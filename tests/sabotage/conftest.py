@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,12 +13,12 @@ import pytest
 
 from envbuild.engines import DockerEngine
 from proving import REGISTRY, Cli
-from sabotage.court import Court, Verdict, judge
+from sabotage.court import Court, Verdict, judge, name_of
 from sabotage.sabotage import Sabotage
 from sabotage.table import Row, lines
 
-# Reading an image keeps one core busy, and another one the engine that exports it.
-_AT_ONCE = 2
+# Reading an image keeps one core busy, and the engine that exports it another one.
+_AT_ONCE = max(2, min(6, (os.cpu_count() or 2) // 2))
 _TABLE = pytest.StashKey[list[Row]]()
 
 
@@ -32,13 +33,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Verdicts:
     """What the court says, by the sabotage; noted for the table."""
 
-    def __init__(self, pending: dict[str, Future[Verdict]], rows: list[Row]) -> None:
+    def __init__(self, pending: dict[str, tuple[str, Future[Verdict]]], rows: list[Row]) -> None:
         self._pending, self._rows = pending, rows
+
+    def name(self, sabotage: Sabotage) -> str:
+        """The name of the image that it was done to."""
+        return self._pending[sabotage.id][0]
 
     def of(self, sabotage: Sabotage) -> Verdict:
         """Wait for one."""
         try:
-            verdict = self._pending[sabotage.id].result()
+            verdict = self._pending[sabotage.id][1].result()
         except BaseException as error:
             self._rows.append(Row.of(sabotage, None, str(error)))
             raise
@@ -62,9 +67,14 @@ def verdicts(
     )
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     wanted: list[Sabotage] = [call.params["sabotage"] for call in calls if call and "sabotage" in call.params]
+    together = tuple(each for each in wanted if each.together and not os.environ.get("SABOTAGE_ALONE"))
+    images = [(each,) for each in wanted if each not in together] + ([together] if together else [])
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        pending = {each.id: pool.submit(judge, court, each) for each in wanted}
+        pending = {}
+        for faults in images:
+            future = pool.submit(judge, court, faults)
+            pending |= {each.id: (name_of(court, faults), future) for each in faults}
         yield Verdicts(pending, request.config.stash.setdefault(_TABLE, []))
     finally:
         pool.shutdown(cancel_futures=True)

@@ -24,7 +24,9 @@ from sabotage.sabotage import TAMPER, Sabotage
 ROW = "cpu"
 LABEL = "io.envbuild.test.sabotage"
 Cli = Callable[..., subprocess.CompletedProcess[str]]
+Faults = tuple[Sabotage, ...]
 _MIB = 1024 * 1024
+_BUILD_SECONDS = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +77,9 @@ class Court:
     """What images are made from and judged with.
 
     Attributes:
-        good: Name of the image that every overlay lies on.
+        good: Name of the image that every one lies on.
         record: Its evidence.
-        names: Repository of the overlays' names.
+        names: Prefix of the names of the spoiled images.
         cli: Runs the command line, from the repository.
         folder: For the files of builds.
     """
@@ -90,20 +92,21 @@ class Court:
     folder: Path
 
 
-def name_of(court: Court, sabotage: Sabotage) -> str:
-    """The one name of a sabotage's image."""
-    return f"{court.names}/{sabotage.id}:1"
+def name_of(court: Court, faults: Faults) -> str:
+    """The one name of an image with these faults."""
+    return f"{court.names}/{faults[0].id if len(faults) == 1 else 'several'}:1"
 
 
-def judge(court: Court, sabotage: Sabotage) -> Verdict:
-    """Make the image of a sabotage, judge it, and remove it."""
-    engine, ref, folder = court.engine, name_of(court, sabotage), court.folder / sabotage.id
+def judge(court: Court, faults: Faults) -> Verdict:
+    """Make an image with these faults, judge it, and remove it. More than one: they have no say in how it is judged."""
+    engine, ref, folder = court.engine, name_of(court, faults), court.folder / faults[0].id
     times = [time.monotonic()]
     try:
-        _build(court, sabotage, ref, folder / "context")
+        _build(court, faults, ref, folder)
         times.append(time.monotonic())
-        project = _project(sabotage, folder / "project")
-        code, findings, said = (_limited if sabotage.memory_mib else _as_a_user)(court, sabotage, ref, project)
+        project = _project(faults[0], folder / "project")
+        how = _limited if faults[0].memory_mib else _as_a_user
+        code, findings, said = how(court, faults[0], ref, project)
         times.append(time.monotonic())
         info = engine.image(ref)
         assert info is not None, f"{ref} is gone"
@@ -119,28 +122,32 @@ def judge(court: Court, sabotage: Sabotage) -> Verdict:
         engine.untag(ref)
 
 
-def _build(court: Court, sabotage: Sabotage, ref: str, context: Path) -> None:
-    context.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("tamper.py"), context)
+def _build(court: Court, faults: Faults, ref: str, folder: Path) -> None:
+    context, dockerfile = folder / "context", folder / "Dockerfile"
+    lines = [f"FROM {court.good}"]
+    for sabotage in faults:
+        _stage(court, sabotage, context / sabotage.id)
+        steps = [*sabotage.dockerfile.splitlines(), *([f"RUN {TAMPER} patches"] if sabotage.patches else [])]
+        # The files are seen through a mount, in a folder that every base has: no trace of it stays in the image.
+        mount = f"--mount=type=bind,source={sabotage.id},target=/mnt"
+        lines += [line.replace("RUN ", f"RUN {mount} ", 1) if line.startswith("RUN ") else line for line in steps]
+    dockerfile.write_text("\n".join(lines) + "\n")
+    request = BuildRequest(
+        context=context, dockerfile=dockerfile, tag=ref, platform="linux/amd64", labels=((LABEL, faults[0].id),)
+    )
+    court.engine.build(request, log=folder / "build.log", timeout=_BUILD_SECONDS)
+
+
+def _stage(court: Court, sabotage: Sabotage, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("tamper.py"), folder)
     for name, text in sabotage.files.items():
-        (context / name).write_text(text)
+        (folder / name).write_text(text)
+    (folder / "patches.json").write_text(json.dumps([dataclasses.asdict(each) for each in sabotage.patches]))
     if sabotage.replay:
         record = json.loads(court.record.read_text())
         said = [record["content"]["inside"], *(each for each in record["smoke"].values() if isinstance(each, dict))]
-        (context / "replay.json").write_text(json.dumps(said))
-    lines = [f"FROM {court.good}", *sabotage.dockerfile.splitlines()]
-    if sabotage.patches:
-        (context / "patches.json").write_text(json.dumps([dataclasses.asdict(each) for each in sabotage.patches]))
-        lines.append(f"RUN {TAMPER} patches")
-    # The context is seen through a mount, in a folder that every base has: no trace of it stays in the image.
-    text = "".join(line.replace("RUN ", "RUN --mount=type=bind,target=/mnt ", 1) + "\n" for line in lines)
-    dockerfile = context.with_name("Dockerfile")
-    dockerfile.write_text(text)
-    court.engine.build(
-        BuildRequest(context=context, dockerfile=dockerfile, tag=ref, platform="linux/amd64",
-                     labels=((LABEL, sabotage.id),)),
-        log=context.with_name("build.log"), timeout=600,
-    )  # fmt: skip
+        (folder / "replay.json").write_text(json.dumps(said))
 
 
 def _project(sabotage: Sabotage, folder: Path) -> Path | None:

@@ -45,12 +45,14 @@ class Sabotage:
 
     Attributes:
         fault: What was done, in a line for people.
-        finding: Id of the finding that must be there, each belongs to one fault (see ``way``); None: it has to pass.
+        finding: Id of the finding that must be there; None: the image has to pass.
         names: Word that the finding's message must have, so that it names the thing and not just its kind.
-        way: Empty, or what makes this another way to do a fault that has an entry already.
+        way: Empty for the fault that a finding belongs to; a short word for another way to set it off.
         dockerfile: Lines below ``FROM the good image``; RUN lines see ``files`` below /mnt.
         files: Small extra files of the build, by name.
         patches: Applied after ``dockerfile``.
+        together: It is seen in files and config alone and hides nothing that another one is seen by, so it may share
+            an image with others like it, because an image takes long to read. ``SABOTAGE_ALONE=1`` gives each its own.
         row: Changes of the row that the image is held to, as in the matrix.
         memory_mib: Limit of memory that the smoke's container gets.
         replay: ``replay.json`` is among the files: the documents that the probes printed in the good image.
@@ -64,6 +66,7 @@ class Sabotage:
     dockerfile: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     patches: tuple[Patch, ...] = ()
+    together: bool = False
     row: Mapping[str, Any] = field(default_factory=dict)
     memory_mib: int | None = None
     replay: bool = False
@@ -72,7 +75,7 @@ class Sabotage:
     @property
     def id(self) -> str:
         """A name for the test and the image, such as ``smoke.grad.ratio``."""
-        return (self.finding or "passes") + (f"-{self.way.replace(' ', '-').lower()}" if self.way else "")
+        return (self.finding or "passes") + (f"-{self.way}" if self.way else "")
 
     @property
     def kind(self) -> str:

@@ -28,8 +28,7 @@ class Row:
             caught = f"NO: {problems[0]}"
         else:
             caught = "yes"
-        way = f" ({sabotage.way})" if sabotage.way else ""
-        return cls(fault=sabotage.fault + way, finding=sabotage.finding or "none", caught=caught)
+        return cls(fault=sabotage.fault, finding=sabotage.finding or "none", caught=caught)
 
 
 def lines(rows: list[Row]) -> Iterator[str]:

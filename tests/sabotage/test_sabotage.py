@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from envbuild import evidence
-from proving import REGISTRY
 from sabotage.sabotage import Sabotage
 from sabotage.sabotages import SABOTAGES
 
@@ -22,11 +21,11 @@ NOTHING = Sabotage(fault="nothing", finding=None, names="", dockerfile="RUN true
 
 def test_each_finding_belongs_to_one_fault() -> None:
     own = Counter(each.finding for each in SABOTAGES if not each.way)
-    assert [finding for finding, times in own.items() if times > 1] == []
-    assert {(each.fault, each.finding) for each in SABOTAGES} == {
-        (each.fault, each.finding) for each in SABOTAGES if not each.way
-    }, "another way to a fault needs the fault itself in the table"
+    assert max(own.values()) == 1, own.most_common(1)
+    assert {each.finding for each in SABOTAGES} == set(own), "another way needs a fault that the finding belongs to"
     assert max(Counter(each.id for each in SABOTAGES).values()) == 1
+    shared = Counter((each.finding, each.names) for each in SABOTAGES if each.together)
+    assert max(shared.values()) == 1, "in an image with several faults each finding has to name its own"
 
 
 @pytest.mark.parametrize("sabotage", [NOTHING], ids=["nothing"])
@@ -41,5 +40,5 @@ def test_a_spoiled_image_is_refused_and_the_fault_is_named(sabotage: Sabotage, v
     verdict = verdicts.of(sabotage)
     assert verdict.problems(sabotage) == [], verdict.said
     # It got no name beside the one that the test gave it, and nothing says that it was ever proven.
-    assert verdict.tags == (f"{REGISTRY}/sabotage/{sabotage.id}:1",)
+    assert verdict.tags == (verdicts.name(sabotage),)
     assert evidence.records(verdict.image) == []
