@@ -74,6 +74,26 @@ class PythonClassifiers(Fact):
     newest: MajorMinor
 
 
+class CpuGuard(Lazy):
+    """Functions, by their name in the source, that are called only where the CPU has the extensions."""
+
+    functions: tuple[str, ...]
+    extensions: tuple[str, ...]
+
+
+class CpuDispatch(Fact):
+    """What a span of DeepSpeed releases (both ends included) keeps behind a run-time check of the CPU.
+
+    Attributes:
+        check: The function that asks the CPU, by its name in the source.
+    """
+
+    since: Version
+    through: Version
+    check: str
+    guards: tuple[CpuGuard, ...]
+
+
 class Op(Fact):
     """One entry of DeepSpeed's op registry (see the comments in ``data/deepspeed.yaml``)."""
 
@@ -89,6 +109,7 @@ class Op(Fact):
     implies_since: Version | None = None
     build_packages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     run_packages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    cpu_dispatch: tuple[CpuDispatch, ...] = ()
 
     def needs_toolkit(self, accelerator: Accelerator, deepspeed: str) -> bool:
         """Whether its builder wants a CUDA toolkit of torch's version, in that DeepSpeed."""
@@ -101,6 +122,10 @@ class Op(Fact):
     def implied(self, deepspeed: str) -> tuple[str, ...]:
         """The ops that are compiled, and loaded, along with it in that DeepSpeed."""
         return self.implies if within(deepspeed, self.implies_since, None) else ()
+
+    def dispatch(self, deepspeed: str) -> CpuDispatch | None:
+        """What it keeps behind a check of the CPU in that DeepSpeed; None where nothing is known to be."""
+        return next((entry for entry in self.cpu_dispatch if within(deepspeed, entry.since, entry.through)), None)
 
 
 def _up_to(always: bool, through: str | None, version: str) -> bool:
