@@ -133,7 +133,12 @@ def _build(court: Court, faults: Faults, ref: str, folder: Path) -> None:
         lines += [line.replace("RUN ", f"RUN {mount} ", 1) if line.startswith("RUN ") else line for line in steps]
     dockerfile.write_text("\n".join(lines) + "\n")
     request = BuildRequest(
-        context=context, dockerfile=dockerfile, tag=ref, platform="linux/amd64", labels=((LABEL, faults[0].id),)
+        context=context,
+        dockerfile=dockerfile,
+        tag=ref,
+        platform="linux/amd64",
+        network="none",
+        labels=((LABEL, faults[0].id),),
     )
     court.engine.build(request, log=folder / "build.log", timeout=_BUILD_SECONDS)
 
