@@ -6,8 +6,22 @@ from sabotage.sabotage import SITE, TAMPER, Patch, Sabotage, insert
 from sabotage.smoke import ADAM, DECAY, UPDATE
 
 _OP = "deepspeed/ops/adam/cpu_adam_op.cpython-311-x86_64-linux-gnu.so"
+_SHM_OP = "deepspeed/ops/comm/deepspeed_shm_comm_op.cpython-311-x86_64-linux-gnu.so"
+_ADAM_FOLDER = _OP.rpartition("/")[0]
+_NEEDS_CORE = f"-Wl,--no-as-needed -L{_ADAM_FOLDER} -lcore -Wl,-rpath,'$ORIGIN'"
+_AVX512 = "-O3 -mavx512f -mprefer-vector-width=512"
+_WIDE = """
+void never_called(float *to, const float *from) { for (int at = 0; at < 64; at++) to[at] += from[at]; }
+"""
 # Made up, and put together here so that no scanner takes this file for a leak.
 _TOKEN = "ghp_" + "Zk3vQ9xT2LmR8sWb" + "7NcY4HdJ6PgF1AeUoXiK"
+
+
+def _beside(command: str) -> str:
+    """Another file in the op's place, while the op itself stands beside it and Python finds its entry point there."""
+    move = f"cd {SITE} && mv {_OP} {_ADAM_FOLDER}/libcore.so"
+    return f"RUN {move} && {command} && {TAMPER} mend {_OP} {_ADAM_FOLDER}/libcore.so"
+
 
 CONTENT = (
     Sabotage(
@@ -79,19 +93,38 @@ CONTENT = (
         " && install -m 0755 /mnt/g++ g++-12",
     ),
     Sabotage(
+        fault="an op of another compiler than the row's",
+        finding="content.compiler",
+        names="deepspeed_shm_comm",
+        together=True,
+        dockerfile=f"RUN sed -i 's/) 12\\.2\\.0/) 13.2.0/' {SITE}/{_SHM_OP} && {TAMPER} mend {_SHM_OP}",
+    ),
+    Sabotage(
         fault="AVX-512 in an op of an x86-64-v3 row",
         finding="content.isa",
         names="cpu_adam",
         together=True,
-        files={
-            "wide.c": "void never_called(float *to, const float *from)\n"
-            "{ for (int at = 0; at < 64; at++) to[at] += from[at]; }\n"
-        },
-        # The op itself stands beside, and Python finds its entry point there: it loads, and trains as it did.
-        dockerfile=f"RUN cd {SITE}/deepspeed/ops/adam && mv cpu_adam_op*.so libcore.so && gcc-12 -O3 -mavx512f"
-        " -mprefer-vector-width=512 -shared -fPIC /mnt/wide.c -o /tmp/op.so -Wl,--no-as-needed -L. -lcore"
-        f" -Wl,-rpath,'$ORIGIN' && mv /tmp/op.so {SITE}/{_OP}"
-        f" && {TAMPER} mend {_OP} deepspeed/ops/adam/libcore.so",
+        files={"op.c": _WIDE},
+        dockerfile=_beside(f"gcc-12 {_AVX512} -shared -fPIC /mnt/op.c -o {_OP} {_NEEDS_CORE}"),
+    ),
+    Sabotage(
+        fault="AVX-512 in a library that an op of an x86-64-v3 row brings along",
+        way="beside",
+        finding="content.isa",
+        names="libwide.so",
+        files={"op.c": "int nothing;\n", "wide.c": _WIDE},
+        dockerfile=_beside(
+            f"gcc-12 {_AVX512} -shared -fPIC /mnt/wide.c -o {_ADAM_FOLDER}/libwide.so"
+            f" && gcc-12 -shared -fPIC /mnt/op.c -o {_OP} {_NEEDS_CORE} -lwide"
+            f" && {TAMPER} mend {_ADAM_FOLDER}/libwide.so"
+        ),
+    ),
+    Sabotage(
+        fault="an op of the old C++ ABI",
+        finding="content.abi",
+        names="cpu_adam",
+        files={"op.cc": "#include <string>\nstd::string twice(std::string text) { return text + text; }\n"},
+        dockerfile=_beside(f"g++-12 -D_GLIBCXX_USE_CXX11_ABI=0 -shared -fPIC /mnt/op.cc -o {_OP} {_NEEDS_CORE}"),
     ),
     Sabotage(
         fault="labels that lie about what the image is",
