@@ -56,6 +56,7 @@ def bytecode(path, changed, *, touch):
     data = bytearray(Path(compiled).read_bytes())
     data[8:16] = struct.pack("<II", int(now.st_mtime), now.st_size)  # PEP 552, timestamp-based
     Path(compiled).write_bytes(data)
+    Path(compiled).chmod(0o644)  # a temporary file's own mode would leave it to root alone
     if touch:
         # The same bytes and times again, so that the layer that brings the bytecode brings its source as well.
         path.write_bytes(path.read_bytes())
