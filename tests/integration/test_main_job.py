@@ -7,7 +7,9 @@ prefix of its own, so that nobody's images are touched; the engine's build cache
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import re
 import signal
 import subprocess
 import tarfile
@@ -17,6 +19,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from envbuild import facts
+from envbuild.elf.functions import identifier
+from envbuild.elf.isa import Dispatch, Guard, Isa, read_isa
 from envbuild.engines import BuildRequest, ContainerSpec, DockerEngine
 from envbuild.events import Event
 from envbuild.lock import inputs_digest
@@ -80,6 +85,33 @@ def test_the_image_is_tagged_and_its_evidence_says_why(
     shown = cli("show", "cpu")
     assert shown.returncode == 0
     assert "level cpu" in shown.stdout and str(proven["evidence"]) in shown.stdout
+
+
+def test_the_ops_keep_to_the_rows_cpu(proven: dict[str, object], engine: DockerEngine) -> None:
+    """Read from the exported image; what deepspeed_shm_comm has for newer CPUs is what upstream guards."""
+    known = facts.load().deepspeed.ops["deepspeed_shm_comm"].dispatch("0.19.8")
+    assert known is not None
+    guards = tuple(Guard(functions=guard.functions, extensions=guard.extensions) for guard in known.guards)
+    ops: dict[str, Isa] = {}
+    with engine.save(str(proven["id"])) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            if not member.name.endswith("layer.tar"):
+                continue
+            with tarfile.open(fileobj=archive.extractfile(member), mode="r|") as layer:
+                for inner in layer:
+                    found = re.search(r"deepspeed/ops/\w+/(\w+)_op\.[^/]*so$", inner.name)
+                    if found:
+                        content = layer.extractfile(inner)
+                        isa = read_isa(io.BytesIO(content.read() if content else b""))
+                        assert isinstance(isa, Isa)
+                        ops[found[1]] = isa
+    assert set(ops) == {"cpu_adam", "deepspeed_shm_comm"}
+    assert ops["cpu_adam"].level == "x86-64-v3" and ops["deepspeed_shm_comm"].level == "x86-64-v4"
+    for isa in ops.values():
+        assert not isa.gaps and not isa.truncated
+        assert isa.beyond("x86-64-v3", Dispatch(check=known.check, guards=guards)) == ()
+    guarded = {identifier(use.function) for use in ops["deepspeed_shm_comm"].beyond("x86-64-v3")}
+    assert guarded == {"reduce_bf16_buffers", "reduce_fp16_buffers"}
 
 
 def test_identity_is_what_an_independent_reader_finds(proven: dict[str, object], engine: DockerEngine) -> None:

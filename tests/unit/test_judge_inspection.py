@@ -7,12 +7,15 @@ import hashlib
 import io
 import json
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envbuild.judge import inspection, secrets
+from envbuild.judge.standards import Standards
 from envbuild.model import Environment, Finding
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -98,9 +101,11 @@ def findings(
         "config": {"Env": [f"{name}={value}" for name, value in variables.items()], "Labels": dict(labels)},
         "history": [{"created_by": step} for step in history],
     }
-    looked = inspection.look(saved([GOOD, *layers], config), ENV)
+    with tempfile.TemporaryDirectory() as scratch:
+        looked = inspection.look(saved([GOOD, *layers], config), ENV, Path(scratch))
+        assert list(Path(scratch).iterdir()) == []
     json.dumps(looked.as_dict())
-    return [finding for finding in inspection.judge(ENV, looked, inside) if finding.rule in OWN]
+    return [finding for finding in inspection.judge(ENV, looked, inside, Standards()) if finding.rule in OWN]
 
 
 def test_an_image_as_it_was_installed_has_nothing_to_tell() -> None:

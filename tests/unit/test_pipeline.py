@@ -97,7 +97,7 @@ def prove_as(bench: Bench, row: str, id: str, level: Level, *, suite: str = "", 
     record = evidence.Evidence(
         schema="envbuild.evidence/1", environment=row, target_id=None, level=level, suite=suite or suite_hash(),
         envbuild="0", platform="linux/amd64", size_bytes=1, base={}, claims=claims(bench.matrix.get(row)), content={},
-        smoke={}, findings=(), started=now, finished=now, seconds={},
+        portability={}, smoke={}, findings=(), started=now, finished=now, seconds={},
         image=evidence.Identity(config_digest=f"sha256:{config}", diff_ids=bench.fake.ids[f"sha256:{id}"].diff_ids),
         host=evidence.Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e"),
     )  # fmt: skip

@@ -35,6 +35,7 @@ def record(level: Level = Level.CPU, **changes: Any) -> evidence.Evidence:
         "size_bytes": 1,
         "base": {"how": "pulled"},
         "claims": CLAIMS,
+        "portability": {},
         "content": {},
         "smoke": {},
         "findings": [],

@@ -7,6 +7,7 @@ from envbuild.elf.linker import Linker, Root, linker
 from envbuild.elf.loader import Choice, Loading, Missing, Process, load
 from envbuild.elf.search import Conditions, Loaded
 from envbuild.elf.segments import Need
+from envbuild.elf.versions import by_family, highest
 
 __all__ = [
     "Choice",
@@ -22,6 +23,8 @@ __all__ = [
     "NotElf",
     "Process",
     "Root",
+    "by_family",
+    "highest",
     "linker",
     "load",
     "read",

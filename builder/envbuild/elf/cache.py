@@ -111,5 +111,7 @@ def _subfolders(data: bytes, extension: int) -> list[str]:
         tag, _, offset, size = struct.unpack_from("<IIII", data, extension + 8 + number * 16)
         if tag == _HWCAPS_TAG and offset + size <= len(data):
             names = struct.unpack_from(f"<{min(size // 4, 256)}I", data, offset)
+            # Counted from the beginning of the file, as the loader does. In the layout with the old format in front
+            # ldconfig 2.36 counts from the new table, and the loader then finds no folder: measured.
             return [_string(data, name) for name in names]
     return []

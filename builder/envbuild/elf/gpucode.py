@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from envbuild.elf.sections import ElfError, Section, read_at, read_sections
+from envbuild.elf.faults import ElfError
+from envbuild.elf.sections import Section, read_at, read_sections
 
 _LOADED = ".nv_fatbin"
 _RELOCATABLE = "__nv_relfatbin"
@@ -35,6 +36,7 @@ _FAMILY_SPECIFIC = 1 << 21  # the "f" of sm_100f
 # libtorch_cuda.so of torch 2.11.0 has some 2,800 entries.
 _MAX_ENTRIES = 200_000
 _MAX_PADDING = 4096
+_Names = tuple[tuple[str, ...], tuple[str, ...]]  # cubins, PTX
 _NAME = re.compile(r"(\d+)\.(\d)([af]?)")
 
 
@@ -95,17 +97,18 @@ def read_gpu_code(file: BinaryIO) -> GpuCode:
     table = read_sections(file)
     if not table.sections:
         raise ElfError("it has no section table, so its GPU code cannot be found")
-    found: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
+    found: Counter[_Names] = Counter()
     problems: list[str] = []
     entries = {_LOADED: 0, _RELOCATABLE: 0}
     for section in table.named(*entries):
-        try:
-            for cubins, ptx, count in _containers(file, section, _MAX_ENTRIES - sum(entries.values())):
-                entries[section.name] += count
-                if section.name == _LOADED and count:
-                    found[cubins, ptx] += 1
-        except ElfError as error:
-            problems.append(f"{section.name}: {error.message}")
+        read: list[tuple[_Names, int]] = []
+        problem = _read(file, section, _MAX_ENTRIES - sum(entries.values()), read)
+        if problem:
+            problems.append(f"{section.name}: {problem}")
+        for names, count in read:
+            entries[section.name] += count
+            if section.name == _LOADED and count:
+                found[names] += 1
     return GpuCode(
         cubins=_in_order({name for cubins, _ in found for name in cubins}),
         ptx=_in_order({name for _, ptx in found for name in ptx}),
@@ -163,10 +166,18 @@ def _in_order(names: set[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=_split))
 
 
-def _containers(
-    file: BinaryIO, section: Section, budget: int
-) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
-    """Every container of a section as (cubins, PTX, entries).
+def _read(file: BinaryIO, section: Section, budget: int, into: list[tuple[_Names, int]]) -> str:
+    """Read every container of a section; what stopped it, if it did not come to the end."""
+    try:
+        for container in _containers(file, section, budget):
+            into.append(container)  # noqa: PERF402 - what came before a damaged one is kept
+    except ElfError as error:
+        return error.message
+    return ""
+
+
+def _containers(file: BinaryIO, section: Section, budget: int) -> Iterator[tuple[_Names, int]]:
+    """Every container of a section, with its number of entries.
 
     Raises:
         ElfError: At the first byte that is not what it should be. The containers before it have been given.
@@ -182,15 +193,13 @@ def _containers(
         magic, version, size, length = _CONTAINER.unpack(head)
         if magic != _MAGIC or version != 1 or size < _CONTAINER.size or size + length > end - at:
             raise ElfError(f"no container of GPU code where one should be, at {at - section.offset:#x}")
-        cubins, ptx, count = _entries(file, at + size, at + size + length, section.offset, budget)
+        names, count = _entries(file, at + size, at + size + length, section.offset, budget)
         budget -= count
-        yield cubins, ptx, count
+        yield names, count
         at += size + length
 
 
-def _entries(
-    file: BinaryIO, at: int, end: int, base: int, budget: int
-) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+def _entries(file: BinaryIO, at: int, end: int, base: int, budget: int) -> tuple[_Names, int]:
     names: dict[int, set[str]] = {_CUBIN: set(), _PTX: set()}
     count = 0
     while at < end:
@@ -208,7 +217,7 @@ def _entries(
         suffix = "a" if flags & _ARCHITECTURE_SPECIFIC else "f" if flags & _FAMILY_SPECIFIC else ""
         names[kind].add(f"{sm // 10}.{sm % 10}{suffix}")
         at += size + length
-    return _in_order(names[_CUBIN]), _in_order(names[_PTX]), count
+    return (_in_order(names[_CUBIN]), _in_order(names[_PTX])), count
 
 
 def _after_padding(file: BinaryIO, at: int, end: int) -> int:

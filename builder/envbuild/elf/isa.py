@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
+from envbuild.elf.faults import ElfError
 from envbuild.elf.functions import Functions, identifier, read_functions
-from envbuild.elf.sections import SHF_EXECINSTR, ElfError, Section, read_at, read_sections
+from envbuild.elf.sections import SHF_EXECINSTR, Section, read_at, read_sections
 from envbuild.elf.x86 import LEVELS, extension_of, extension_of_undecoded, level_of
 
 # The ops have 0.1 to 0.3 MB of code, and a few MB are swept in seconds.

@@ -18,6 +18,7 @@ from envbuild.elf.search import Conditions, Loaded, Searcher, Why
 from envbuild.elf.versions import highest, parse
 
 _PRELOAD = "/etc/ld.so.preload"
+_MAX_PRELOAD = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +136,10 @@ class Process:
         """Every object of the process, in the order of loading; the loader itself is the second."""
         return tuple(self._files.values())
 
+    def provider(self, name: str) -> Loaded | None:
+        """The object that serves a name, such as ``libstdc++.so.6``; None when none does."""
+        return self._names.get(name)
+
     def dlopen(self, path: str, caller: str | None = None) -> Loading:
         """Load a library into the running process, as ``import`` and ``ctypes.CDLL`` do.
 
@@ -161,7 +166,7 @@ class Process:
         names = re.split("[ :]", from_environment)
         real = self._root.resolve(_PRELOAD)
         if real is not None:
-            text = self._root.data(real, 1 << 20).decode("utf-8", "backslashreplace")
+            text = self._root.data(real, _MAX_PRELOAD).decode("utf-8", "backslashreplace")
             names += re.split(r"[ :\t\n]", re.sub(r"#[^\n]*", "", text))
         return [name for name in names if name]
 
@@ -203,8 +208,8 @@ class Process:
             if elf is not None and (elf.machine, elf.bits) != (machine, bits):
                 skipped.append(candidate.path)
                 continue
-            if elf is not None and elf.kind == "other":
-                problem = f"{candidate.path} is neither a library nor an executable"
+            if elf is not None and elf.kind != "shared":
+                problem = f"{candidate.path} is not a library"
             choice = Choice(
                 name=name, asker=by, path=None if problem else candidate.path, why=candidate.why,
                 owner=candidate.owner, skipped=tuple(skipped), problem=problem,
@@ -235,7 +240,7 @@ class Process:
                 self._names.setdefault(known, new)
 
     def _check(self, objects: tuple[Loaded, ...], choices: list[Choice]) -> tuple[Missing, ...]:
-        absent = {choice.name for choice in choices if choice.path is None} | self._given
+        absent = {choice.name for choice in choices if choice.path is None}
         missing = []
         for object_ in objects:
             for need in object_.elf.requires:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envbuild.elf.cache import Cache, parse
+from envbuild.elf.faults import ElfError
 from envbuild.elf.file import ElfFile
 from envbuild.elf.linker import Linker, Root
 
@@ -19,6 +20,8 @@ Why = Literal[
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|PLATFORM|LIB)\}|(ORIGIN|PLATFORM|LIB)(?![A-Za-z0-9_]))")
 _CACHE = "/etc/ld.so.cache"
 _MAX_CACHE = 32 << 20
+# Places that are looked at in the life of one process; importing all of torch looks at some thousand.
+_MAX_PLACES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +80,17 @@ class Searcher:
 
     def __init__(self, root: Root, linker: Linker, conditions: Conditions) -> None:
         self._linker, self._conditions = linker, conditions
+        self._places_left = _MAX_PLACES
         self._subfolders = (*linker.subfolders(conditions.cpu), "")
         cache = root.resolve(_CACHE)
         self._cache = parse(root.data(cache, _MAX_CACHE), linker.machine) if cache else Cache({})
 
     def candidates(self, name: str, asker: Loaded | None, main: Loaded) -> Iterator[Candidate]:
-        """Every place where a library of that name would be taken from, first come first served."""
+        """Every place where a library of that name would be taken from, first come first served.
+
+        Raises:
+            ElfError: There is no end of places.
+        """
         if "/" in name:
             path = self.expand(name, asker or main)
             if path:
@@ -125,6 +133,11 @@ class Searcher:
         return path if path.startswith("/") else f"{self._conditions.folder.rstrip('/')}/{path}"
 
     def _in(self, folders: Sequence[str], name: str, why: Why, owner: Loaded) -> Iterator[Candidate]:
+        self._places_left -= 1 + len(folders) * len(self._subfolders)
+        if self._places_left < 0:
+            raise ElfError(
+                f"the search for {name} has more than {_MAX_PLACES} places, most by the rpath of {owner.path}"
+            )
         for folder in dict.fromkeys(self.expand(folder, owner) for folder in folders):
             place = folder.rstrip("/") + "/" if folder else ""  # an empty entry is the working directory
             for sub in self._subfolders:

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from envbuild.errors import GateError
+from envbuild.elf.faults import ElfError
 
 X86_64 = 62
 AARCH64 = 183
@@ -23,12 +23,6 @@ SHT_DYNSYM = 11
 _MAX_SECTIONS = 10_000
 _MAX_NAMES = 1 << 20
 _MACHINES = {X86_64: "x86-64", AARCH64: "aarch64"}
-
-
-class ElfError(GateError):
-    """A file that is not the ELF file it should be (exit 5)."""
-
-    code = "elf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ _MAX_SEGMENTS = 1024
 _MAX_TAGS = 8192
 _MAX_VERSIONS = 16384
 _MAX_STRING = 64 << 10
-_MAX_SYMBOL_NAMES = 512 << 20
+_MAX_STRINGS = 4 << 20
+_MAX_SYMBOL_NAMES = 64 << 20
 _CHUNK = 4 << 20
 _WEAK = 0x2  # VER_FLG_WEAK (elf.h)
 
@@ -68,6 +69,7 @@ class Segments:
 
     def __init__(self, elf: ELFFile, name: str) -> None:
         self._elf, self._name = elf, name
+        self._versions_left, self._strings_left = _MAX_VERSIONS, _MAX_STRINGS
         count = elf.header["e_phnum"]
         if count > _MAX_SEGMENTS:
             raise damaged(name, f"{count} program headers")
@@ -123,14 +125,18 @@ class Segments:
             data = self._memory(address, _MAX_STRING)
         if b"\0" not in data:
             raise damaged(self._name, f"a name of more than {len(data)} bytes")
-        return text(data)
+        found = text(data)
+        self._strings_left -= len(found)
+        if self._strings_left < 0:
+            raise damaged(self._name, f"more than {_MAX_STRINGS} bytes of names")
+        return found
 
     def string_of(self, tags: Tags, tag: str) -> str | None:
         """The string that a tag points to; None without the tag."""
         return self.string(tags, tags[tag][-1]) if tag in tags else None
 
     def symbol_names(self, tags: Tags) -> Iterator[bytes]:
-        """The dynamic string table in pieces; of more than 512 MiB, the beginning."""
+        """The dynamic string table in pieces; of more than 64 MiB, the beginning."""
         if "DT_STRTAB" not in tags or "DT_STRSZ" not in tags:
             return
         offset, rest = self._place(tags["DT_STRTAB"][-1])
@@ -164,13 +170,15 @@ class Segments:
             yield entry, at
 
     def _links(self, at: int, struct: Any, prefix: str) -> Iterator[tuple[Any, int]]:
-        for _ in range(_MAX_VERSIONS):
+        while True:
+            self._versions_left -= 1
+            if self._versions_left < 0:
+                raise damaged(self._name, f"more than {_MAX_VERSIONS} symbol versions")
             entry = struct.parse(self._memory(at, struct.sizeof()))
             yield entry, at
             if entry[f"{prefix}_next"] == 0:
                 return
             at += entry[f"{prefix}_next"]
-        raise damaged(self._name, f"more than {_MAX_VERSIONS} symbol versions")
 
 
 def text(data: bytes) -> str:

@@ -18,10 +18,11 @@ _OLD = re.compile(rb"\0(_Z(?!" + _LIBSTDCXX + rb")[^\0]*?Ss[^\0]*)")
 # For a file with no such function: names of members of the strings themselves.
 _NEW_OWN, _OLD_OWN = b"St7__cxx1112basic_string", re.compile(rb"\0_ZNK?Ss")
 # What looks like a length or a string inside a mangled name and is not: substitutions, literals, template parameters.
-_TOKEN = re.compile(rb"S[0-9A-Z]*_|T\d*_|L[a-z]n?\d+E|A\d+_|(\d{1,5})|Ss|.", re.DOTALL)
+_TOKEN = re.compile(rb"S[0-9A-Z]{0,5}_|T\d{0,5}_|L[a-z]n?\d{1,40}E|A\d{1,20}_|(\d{1,5})|Ss|.", re.DOTALL)
 _PREFIX = re.compile(rb"_Z" + _SPECIAL)
 _ENOUGH = 1000
 _MAX_NAME = 64 << 10
+_MAX_NAMES = 4 << 20  # bytes of names that are taken apart
 _CLEAR = 10
 
 
@@ -30,7 +31,8 @@ class StringAbi:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._new = self._old = self._candidates = 0
+        self._new = self._old = 0
+        self._left = _MAX_NAMES
         self._own_new = self._own_old = False
 
     def feed(self, piece: bytes) -> None:
@@ -49,10 +51,10 @@ class StringAbi:
         if b"Ss" in data:
             self._own_old = self._own_old or _OLD_OWN.search(data) is not None
             for found in _OLD.finditer(data):
-                if self._candidates >= _ENOUGH:
+                self._left -= len(found[1])
+                if self._old >= _ENOUGH or self._left < 0:
                     break
-                self._candidates += 1
-                self._old += len(found[1]) <= _MAX_NAME and _names_old_string(found[1])
+                self._old += _names_old_string(found[1])
 
     @property
     def cxx11(self) -> bool | None:

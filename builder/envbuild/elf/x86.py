@@ -176,10 +176,10 @@ def extension_of_undecoded(code: bytes) -> tuple[str | None, int]:
                 **dict.fromkeys((0xB4, 0xB5), "AVX_IFMA"),
             }.get(opcode, name)
     elif rest[:1] == b"\xd5":
-        return "APX", at + 2
+        return "APX", min(at + 2, len(code))
     else:
         return None, 1
-    return name, min(at + head + _operand_bytes(rest[head:]) + (space == 3), max(1, len(code)))
+    return name, min(at + head + _operand_bytes(rest[head:]) + (space == 3), len(code))
 
 
 def _opcode_at(code: bytes) -> int:

@@ -52,6 +52,7 @@ class Evidence(Frozen):
         level: What it proves.
         target_id: The declared inputs the image was built from, or None for an image built elsewhere.
         content: The reports of inspection from outside and inside.
+        portability: The hosts, CPUs and GPUs that the image runs on.
         smoke: The raw smoke reports by name, such as ``fp32``.
         seconds: Wall time by phase.
     """
@@ -69,6 +70,7 @@ class Evidence(Frozen):
     base: dict[str, Any]
     claims: dict[str, str]
     content: dict[str, Any]
+    portability: dict[str, Any]
     smoke: dict[str, Any]
     findings: tuple[dict[str, Any], ...]
     host: Host

@@ -6,15 +6,31 @@ read there, and forgotten.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import re
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
 
+from envbuild import elf
+from envbuild.elf.gpucode import GpuCode, read_gpu_code
+from envbuild.elf.isa import Isa, NotLookedAt, read_isa
+from envbuild.errors import EngineError, EnvbuildError
 from envbuild.judge import secrets
+from envbuild.judge.archive import ImageArchive
 from envbuild.judge.layers import Entry, Readable
 from envbuild.plan import PREFIX
 
 _VENV = f"{PREFIX.strip('/')}/"
 _CHUNK = 1 << 20
+# Up to here native code is read in memory; of 1,100 shared objects of the cpu image 12 are larger.
+_IN_MEMORY = 16 << 20
+_NATIVE = re.compile(r"(?:^|/)(?:[^/]+\.so(?:\.[^/]+)?|python[\d.]*)$")
+_OP = re.compile(r"/site-packages/deepspeed/ops/(?:.+/)?[a-z0-9_]+_op(?:\.[^/]*)?\.so$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +39,17 @@ class FileFacts:
 
     Attributes:
         sha256: Digest of its content, for files of the Python environment.
+        elf: What it says to the loader, for native code.
+        gpu: Its GPU code.
+        isa: What its code asks of the CPU, for DeepSpeed's ops.
+        fault: Why native code could not be read, as an error.
     """
 
     sha256: bytes | None = None
+    elf: elf.ElfFile | None = None
+    gpu: GpuCode | None = None
+    isa: Isa | NotLookedAt | None = None
+    fault: EnvbuildError | None = None
 
 
 def facts_of(entry: Entry | None) -> FileFacts | None:
@@ -35,18 +59,111 @@ def facts_of(entry: Entry | None) -> FileFacts | None:
 
 
 class Examiner:
-    """The visitor of an archive. It sees every file of every layer, also those that a later one hides."""
+    """The visitor of an archive. It sees every file of every layer, also those that a later one hides.
 
-    def __init__(self) -> None:
+    Args:
+        scratch: A folder for native code that is too large for memory; needs room for the largest library.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
         self.leaks: list[secrets.Leak] = []
 
     def __call__(self, path: str, size: int, content: Readable) -> FileFacts | None:
-        """Look at one file."""
-        if path.startswith(_VENV):
-            digest = hashlib.sha256()
-            while chunk := content.read(_CHUNK):
-                digest.update(chunk)
-            return FileFacts(sha256=digest.digest())
+        """Look at one file.
+
+        Raises:
+            EngineError: There is no room in the scratch folder.
+        """
+        inside = path.startswith(_VENV)
+        if _NATIVE.search(path):
+            with self._copy(path, size, content) as (file, digest):
+                return _native(path, file, digest if inside else None)
+        if inside:
+            return FileFacts(sha256=_digest(content))
         if secrets.looks_secret(path, size):
             self.leaks += secrets.in_file(path, content.read(size))
         return None
+
+    @contextlib.contextmanager
+    def _copy(self, path: str, size: int, content: Readable) -> Iterator[tuple[BinaryIO, bytes]]:
+        if size <= _IN_MEMORY:
+            data = b"".join(iter(lambda: content.read(_CHUNK), b""))
+            yield io.BytesIO(data), hashlib.sha256(data).digest()
+            return
+        digest = hashlib.sha256()
+        try:
+            file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 (closed below; the error is told apart)
+        except OSError as error:
+            raise EngineError(f"no scratch file can be made in {self._scratch}: {error.strerror}") from error
+        with file:
+            for chunk in iter(lambda: content.read(_CHUNK), b""):
+                digest.update(chunk)
+                try:
+                    file.write(chunk)
+                except OSError as error:
+                    raise EngineError(
+                        f"{path} ({size / 2**20:.0f} MiB) cannot be looked at: {self._scratch}: {error.strerror}",
+                        hint="Free some room there, or name another folder: paths.cache in envbuild.toml.",
+                    ) from error
+            yield cast(BinaryIO, file), digest.digest()
+
+
+def _digest(content: Readable) -> bytes:
+    digest = hashlib.sha256()
+    while chunk := content.read(_CHUNK):
+        digest.update(chunk)
+    return digest.digest()
+
+
+def _native(path: str, file: BinaryIO, digest: bytes | None) -> FileFacts:
+    found: elf.ElfFile | None = None
+    gpu: GpuCode | None = None
+    isa: Isa | NotLookedAt | None = None
+    try:
+        found = elf.read(file, f"/{path}")
+        gpu = read_gpu_code(file)
+        isa = read_isa(file) if _OP.search(path) else None
+    except EnvbuildError as error:  # a linker script, an empty file: only what loads it minds
+        return FileFacts(sha256=digest, elf=found, gpu=gpu, isa=isa, fault=error)
+    return FileFacts(sha256=digest, elf=found, gpu=gpu, isa=isa)
+
+
+class ImageRoot:
+    """An image as the loader's root filesystem; what it reads was seen as the image went by."""
+
+    def __init__(self, image: ImageArchive) -> None:
+        self._image = image
+        self._resolved: dict[str, str | None] = {}
+
+    def resolve(self, path: str) -> str | None:
+        """The path of the file behind all symbolic links; None when no regular file is there."""
+        if path not in self._resolved:
+            real = self._image.resolve(path)
+            entry = self._image.entries.get(real) if real else None
+            self._resolved[path] = f"/{real}" if entry is not None and entry.kind == "file" else None
+        return self._resolved[path]
+
+    def read(self, path: str) -> elf.ElfFile:
+        """The ELF file at a resolved path.
+
+        Raises:
+            ElfError: It is not one (NotElf), or cannot be understood.
+        """
+        facts = facts_of(self._image.entries.get(path.lstrip("/")))
+        if facts is not None and facts.elf is not None:
+            return facts.elf
+        if facts is not None and isinstance(facts.fault, elf.ElfError):
+            raise facts.fault
+        raise elf.NotElf(f"{path} is not an ELF file")
+
+    def data(self, path: str, limit: int) -> bytes:
+        """At most the first ``limit`` bytes of the file at a resolved path.
+
+        Raises:
+            ElfError: Its bytes are not at hand.
+        """
+        try:
+            return (self._image.data(path) or b"")[:limit]
+        except EngineError as error:
+            raise elf.ElfError(error.message) from error

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
-from envbuild.judge import archive, config, content, intact
+from envbuild.judge import archive, config, content, intact, native, native_rules
 from envbuild.judge.compare import error
 from envbuild.judge.files import Examiner
+from envbuild.judge.standards import Standards
 from envbuild.model import Environment, Finding, ImageIdentity
 from envbuild.plan import PREFIX
 
@@ -22,12 +24,14 @@ class Looked:
         identity: Who the image is.
         outside: What its files state.
         intact: What became of the packages' files since they were installed.
+        native: What a training process would load.
         config: Labels, secrets, user sites, sizes.
     """
 
     identity: ImageIdentity
     outside: content.OutsideReport
     intact: intact.IntactReport
+    native: native.NativeReport
     config: config.ConfigReport
 
     def as_dict(self) -> dict[str, Any]:
@@ -35,44 +39,47 @@ class Looked:
         return {
             "outside": dataclasses.asdict(self.outside),
             "intact": dataclasses.asdict(self.intact),
+            "native": self.native.as_dict(),
             "config": dataclasses.asdict(self.config),
         }
 
 
-def look(stream: BinaryIO, env: Environment, progress: Callable[[int], None] | None = None) -> Looked:
+def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[int], None] | None = None) -> Looked:
     """Read an exported image, once, and look at it from outside.
 
     Args:
         stream: What ``docker save`` gives.
         env: The row that it is held to.
+        scratch: A folder with room for the image's largest library.
         progress: Called now and then with the number of bytes read so far.
 
     Raises:
         EngineError: The export cannot be read.
     """
-    examiner = Examiner()
+    examiner = Examiner(scratch)
     image = archive.read(stream, content.WANTED, progress, visit=examiner)
     site = f"{PREFIX.strip('/')}/lib/python{env.python}/site-packages"
+    outside = content.outside(image, env)
     return Looked(
         identity=image.identity,
-        outside=content.outside(image, env),
+        outside=outside,
+        native=native.native(image, env, site, outside.op_files),
         intact=intact.intact(image, env, site),
         config=config.config(image, env, examiner.leaks, site),
     )
 
 
-def judge(
-    env: Environment, looked: Looked, inside: Mapping[str, Any] | None, *, sms: tuple[str, ...] = ()
-) -> list[Finding]:
+def judge(env: Environment, looked: Looked, inside: Mapping[str, Any] | None, standards: Standards) -> list[Finding]:
     """Everything in which an image is not what its row says.
 
     Args:
         env: The row.
         looked: From outside.
         inside: The content probe's document; None where there is none, and then only what lies outside is judged.
-        sms: Compute capabilities of the row's GPUs.
+        standards: What the facts say of the row.
     """
-    findings = content.inspect(env, looked.outside, inside, sms=sms) if inside is not None else []
+    findings = content.inspect(env, looked.outside, inside, sms=standards.sms) if inside is not None else []
+    findings += native_rules.findings(env, looked.native, standards)
     told = [*_intact(looked.intact, looked.outside.hooks), *config.problems(env, looked.config, inside or {})]
     return findings + [error(rule, env.name, message, fix) for rule, message, fix in told]
 

@@ -34,6 +34,9 @@ _FILES = re.compile(
     rf"|{_SITE}/deepspeed/git_version_info_installed\.py"
     rf"|{re.escape(CONSTRAINTS.strip('/'))}"
     rf"|{_STATUS}"
+    # The loader, for the folders that it searches, and its configuration.
+    r"|(usr/)?lib(32|64|x32)?/([^/]+/)?ld-[^/]+\.so[^/]*"
+    r"|etc/ld\.so\.(cache|preload)"
 )
 _OP_FILE = re.compile(r"([a-z0-9_]+?)_op(?:\.[^/]*)?\.so")
 # The names only: other variables of an image may hold what nobody wants to keep.

@@ -9,7 +9,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from envbuild import probes
+from envbuild import elf, probes
 from envbuild.errors import EngineError
 
 
@@ -30,12 +30,12 @@ def probes_folder() -> Path:
 
 @functools.cache
 def suite_hash() -> str:
-    """SHA-256 (hex) over names and contents of the sources of probes and judges.
+    """SHA-256 (hex) over names and contents of the sources of probes and judges, and of what reads native code.
 
     Raises:
         EngineError: The package is not installed as files.
     """
-    folders = {"probes": probes_folder(), "judge": Path(__file__).parent}
+    folders = {"probes": probes_folder(), "judge": Path(__file__).parent, "elf": Path(elf.__file__).parent}
     digest = hashlib.sha256()
     for name, folder in sorted(folders.items()):
         for path in sorted(folder.rglob("*.py")):

@@ -12,8 +12,9 @@ from typing import Any
 
 from envbuild import __version__, evidence, store
 from envbuild.engines import ImageInfo, Run
-from envbuild.errors import GateError
+from envbuild.errors import EngineError, GateError
 from envbuild.events import Note, PhaseDone, PhaseStarted
+from envbuild.judge.standards import Standards
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Environment, Finding, Level
 from envbuild.pipeline.host import describe
@@ -21,7 +22,6 @@ from envbuild.pipeline.inspecting import inspect_image
 from envbuild.pipeline.prepare import FindingsError, errors
 from envbuild.pipeline.smoking import CPU, SMOKE_SECONDS, STEPS, smoke_image
 from envbuild.pipeline.workbench import Workbench
-from envbuild.plan import capabilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,10 @@ def prove(
     _usable(env, ref, info)
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
     with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
-        found = inspect_image(engine, run, env, info.id, sms=capabilities(env, bench.facts))
+        found = inspect_image(
+            engine, run, env, info.id,
+            standards=Standards.of(env, bench.facts), scratch=_scratch(bench), sink=bench.sink,
+        )  # fmt: skip
     seen.content = found.reports
     seen.findings += found.findings
     level = Level.BUILT
@@ -103,6 +106,7 @@ def prove(
         base=base,
         claims=claims(env),
         content=seen.content,
+        portability=found.portability,
         smoke=seen.smoke,
         findings=tuple(as_dict(finding) for finding in seen.findings),
         host=describe(engine.info()),
@@ -157,6 +161,14 @@ def as_dict(finding: Finding) -> dict[str, Any]:
     if finding.file is not None:
         fields |= {"file": finding.file, "line": finding.line, "column": finding.column}  # type: ignore[dict-item]
     return dict(fields)
+
+
+def _scratch(bench: Workbench) -> Path:
+    try:
+        bench.cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EngineError(f"cannot make the cache folder {bench.cache}: {error.strerror}") from error
+    return bench.cache
 
 
 def _usable(env: Environment, ref: str, info: ImageInfo) -> None:

@@ -12,6 +12,7 @@ from envbuild.errors import EnvbuildError
 from envbuild.lock import stale
 from envbuild.matrix import check
 from envbuild.model import Environment, Level
+from envbuild.pipeline.envelope import envelope
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import errors, find_lock, prepare
 from envbuild.pipeline.prove import as_dict, proven
@@ -91,6 +92,7 @@ def lines(record: evidence.Evidence, path: Any) -> list[str]:
         f"  host     {record.host.cpu}, {record.host.cpus} CPUs, {format_size(record.host.memory_bytes)}; "
         f"{record.host.engine}",
         "  claims   " + ", ".join(f"{name} {value}" for name, value in record.claims.items()),
+        *envelope(record.portability, record.content),
         "  seconds  " + ", ".join(f"{name} {value:.1f}" for name, value in record.seconds.items()),
     ]
     for name, report in record.smoke.items():
