@@ -39,7 +39,7 @@ SMOKE = (
     Sabotage(
         fault="no reduction between ranks",
         finding="smoke.grad.reduce",
-        names="rank",
+        names="own data",
         patches=(
             Patch(
                 "deepspeed/runtime/comm/coalesced_collectives.py",
@@ -96,7 +96,7 @@ SMOKE = (
     Sabotage(
         fault="a swap to disk that gives back zeros",
         finding="smoke.nvme",
-        names="nvme",
+        names="on disk",
         patches=(
             insert(
                 "deepspeed/runtime/swap_tensor/utils.py",
@@ -108,7 +108,7 @@ SMOKE = (
     Sabotage(
         fault="a collective in which a rank never arrives",
         finding="smoke.collective",
-        names="rank",
+        names="all-reduce was not done",
         patches=(
             insert(
                 "deepspeed/comm/torch.py",
@@ -117,7 +117,7 @@ SMOKE = (
                 "    import time; time.sleep(86400)",
             ),
         ),
-        timeout=60,
+        timeout=120,
     ),
     Sabotage(
         fault="/dev/shm of 1 MiB",
@@ -134,7 +134,7 @@ SMOKE = (
     Sabotage(
         fault="an op compiled into the extension folder on the first step",
         finding="smoke.jit",
-        names="extension folder",
+        names="extension",
         files={"late.c": "int late(void) { return 1; }\n"},
         dockerfile="RUN install -m 0644 /mnt/late.c /opt/late.c",
         patches=(
@@ -169,7 +169,7 @@ SMOKE = (
     Sabotage(
         fault="probes that answer with what they once said in the good image",
         finding="smoke.seed",
-        names="seed",
+        names="the report is of",
         replay=True,
         # Before the probe has read its arguments, and outside of everything that a RECORD speaks of.
         files={
