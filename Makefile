@@ -41,7 +41,7 @@ cli: setup ## Tests of the command line as a user types it
 integration: setup engine-start ## Tests on a real Docker Engine
 	$(PY) -m pytest tests/integration
 
-sabotage: setup engine-start ## Spoil the proven image in every known way; each one has to be caught
+sabotage: setup engine-start ## Spoil the proven image in every known way; each has to be caught (SABOTAGE_ALONE=1: an image for each)
 	$(PY) -m pytest tests/sabotage
 
 bench: setup engine-start ## Measure speed, as ratios inside one run

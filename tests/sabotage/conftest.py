@@ -68,7 +68,7 @@ def verdicts(
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     wanted: list[Sabotage] = [call.params["sabotage"] for call in calls if call and "sabotage" in call.params]
     together = tuple(each for each in wanted if each.together and not os.environ.get("SABOTAGE_ALONE"))
-    images = [(each,) for each in wanted if each not in together] + ([together] if together else [])
+    images = [*((together,) if together else ()), *((each,) for each in wanted if each not in together)]
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
         pending = {}
