@@ -38,7 +38,7 @@ class Verdict:
         tags: Its names afterwards.
         exit_code: As of ``envbuild smoke``.
         findings: Those of severity error.
-        said: Everything that was printed, for a failing test.
+        said: Everything that was printed.
         seconds: Of building and of judging.
     """
 
@@ -48,6 +48,12 @@ class Verdict:
     findings: tuple[dict[str, Any], ...]
     said: str
     seconds: tuple[float, float]
+
+    @property
+    def told(self) -> str:
+        """For a failing test: a line for each finding, or where there is none the end of what was printed."""
+        lines = [f"{finding['rule']}: {finding['message'][:200]}" for finding in self.findings]
+        return "\n".join(lines or self.said.splitlines()[-12:])
 
     @property
     def rules(self) -> frozenset[str]:

@@ -32,13 +32,13 @@ def test_each_finding_belongs_to_one_fault() -> None:
 def test_an_image_that_nobody_spoiled_passes(sabotage: Sabotage, verdicts: Verdicts, proven: dict[str, object]) -> None:
     assert proven["level"] == "cpu"
     verdict = verdicts.of(sabotage)
-    assert verdict.exit_code == 0, verdict.said
+    assert verdict.exit_code == 0, verdict.told
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=[each.id for each in SABOTAGES])
 def test_a_spoiled_image_is_refused_and_the_fault_is_named(sabotage: Sabotage, verdicts: Verdicts) -> None:
     verdict = verdicts.of(sabotage)
-    assert verdict.problems(sabotage) == [], verdict.said
+    assert verdict.problems(sabotage) == [], verdict.told
     # It got no name beside the one that the test gave it, and nothing says that it was ever proven.
     assert verdict.tags == (verdicts.name(sabotage),)
     assert evidence.records(verdict.image) == []
