@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration bench soak setup engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration sabotage bench soak setup engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ demo: setup engine-start ## Build, prove and tag the cpu row, then show its evid
 	$(BIN)/envbuild show cpu
 
 test: setup check engine-start ## Run every check and every test (all set-up included)
-	$(PY) -m pytest tests/unit tests/golden tests/cli tests/integration
+	$(PY) -m pytest tests/unit tests/golden tests/cli tests/integration tests/sabotage
 
 check: lint type ## Lint, types, layers, Dockerfiles, shell
 
@@ -40,6 +40,9 @@ cli: setup ## Tests of the command line as a user types it
 
 integration: setup engine-start ## Tests on a real Docker Engine
 	$(PY) -m pytest tests/integration
+
+sabotage: setup engine-start ## Spoil the proven image in every known way; each has to be caught (SABOTAGE_ALONE=1: an image for each)
+	$(PY) -m pytest tests/sabotage
 
 bench: setup engine-start ## Measure speed, as ratios inside one run
 	$(PY) bench/run.py

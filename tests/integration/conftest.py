@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from envbuild.base import BaseUsed, Declared, choose
-from envbuild.engines import DockerEngine, connect
-from envbuild.errors import EngineError
+from envbuild.engines import DockerEngine
 from envbuild.events import discard
 from envbuild.model import Bootstrap
 from envbuild.site.apt import AptSettings, host_apt
@@ -35,21 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def store_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A store for the whole session, away from the user's."""
-    home = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ENVBUILD_HOME", str(home))
-        yield home
-
-
-@pytest.fixture(scope="session")
-def engine() -> DockerEngine:
-    """The engine that answers."""
-    try:
-        return connect()
-    except EngineError as error:
-        pytest.fail(f"{error.message}\n{error.hint}", pytrace=False)
+def own_store(store_home: Path) -> None:
+    """Every test here works with the session's own store."""
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,38 +30,9 @@ from envbuild.matrix import load
 from envbuild.pipeline.build import BuildOptions, build
 from envbuild.pipeline.prepare import FindingsError
 from envbuild.pipeline.workbench import Workbench
+from proving import REGISTRY, REPOSITORY, Cli, tags_of, wait_for
 
 pytestmark = pytest.mark.integration
-
-REGISTRY = "envbuild.test"
-Cli = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def tags_of(engine: DockerEngine, repository: str) -> set[str]:
-    return {tag for image in engine.images(f"{repository}:*") for tag in image.repo_tags if tag.startswith(repository)}
-
-
-def wait_for(process: subprocess.Popen[str], text: str, limit: float = 120) -> None:
-    """Read the narration until it holds ``text``."""
-    assert process.stderr is not None
-    deadline = time.monotonic() + limit
-    seen = []
-    while time.monotonic() < deadline:
-        line = process.stderr.readline()
-        if not line:
-            break
-        seen.append(line)
-        if text in line:
-            return
-    pytest.fail(f"{text!r} did not appear in:\n{''.join(seen)}")
-
-
-ENVBUILD = str(Path(sys.executable).with_name("envbuild"))
-REPOSITORY = Path(__file__).parents[2]
-
-
-def surroundings(home: Path) -> dict[str, str]:
-    return {**os.environ, "ENVBUILD_HOME": str(home), "ENVBUILD_REGISTRY_NAME": REGISTRY, "NO_COLOR": "1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,32 +41,6 @@ def own_registry_name() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ENVBUILD_REGISTRY_NAME", REGISTRY)
         yield
-
-
-@pytest.fixture(scope="module")
-def cli(store_home: Path) -> Cli:
-    """Run the command as a user does, from the repository unless told otherwise."""
-
-    def call(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
-        argv = [ENVBUILD, *arguments]
-        if cwd != REPOSITORY and "--project" not in arguments:
-            argv[2:2] = ["--project", str(REPOSITORY)]
-        return subprocess.run(argv, cwd=cwd, env=surroundings(store_home), capture_output=True, text=True, timeout=1500)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def start(store_home: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Start the command and leave it running."""
-
-    def call(*arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [ENVBUILD, *arguments], cwd=REPOSITORY, env=surroundings(store_home), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    return call
 
 
 @pytest.fixture
@@ -127,25 +69,6 @@ def own_project(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
-
-
-@pytest.fixture(scope="module")
-def proven(cli: Cli, engine: DockerEngine, start: Callable[..., subprocess.Popen[str]]) -> dict[str, object]:
-    """The `cpu` row, built and tagged, after a first attempt that was killed in the middle of the build."""
-    for tag in tags_of(engine, f"{REGISTRY}/envbuild/cpu"):
-        engine.untag(tag)
-    killed = start("build", "cpu", "-v")
-    wait_for(killed, "[build]")
-    killed.kill()
-    killed.communicate()
-    assert tags_of(engine, f"{REGISTRY}/envbuild/cpu") == set()
-
-    done = cli("build", "cpu", "--json")
-    assert done.returncode == 0, done.stderr
-    image: dict[str, object] = json.loads(done.stdout)["images"][0]
-    # The killed run's folder was found and removed.
-    assert "removed a leftover" in done.stderr
-    return image
 
 
 def test_the_image_is_tagged_and_its_evidence_says_why(
