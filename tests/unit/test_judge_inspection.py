@@ -39,7 +39,7 @@ ENV = Environment.model_validate(
 )
 # The parts that are looked at here; what the modules say of themselves is the business of other tests.
 OWN = {"content.record", "content.bytecode", "content.stray", "content.pip", "content.hooks", "content.labels",
-       "content.secret", "content.usersite"}  # fmt: skip
+       "content.secret", "content.usersite", "content.mode"}  # fmt: skip
 INSIDE = {"environment": {"PYTHONNOUSERSITE": "1"}}
 Files = Mapping[str, bytes]
 
@@ -70,18 +70,18 @@ GOOD: dict[str, bytes] = {
 GOOD["opt/venv/bin/isympy"] = GOOD.pop(f"{SITE}/../../../bin/isympy")
 
 
-def tar(members: Files) -> bytes:
+def tar(members: Files, modes: Mapping[str, int] | None = None) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as out:
         for name, data in members.items():
             info = tarfile.TarInfo(name)
-            info.size = len(data)
+            info.size, info.mode = len(data), (modes or {}).get(name, 0o644)
             out.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
 
 
-def saved(layers: Sequence[Files], config: Mapping[str, Any]) -> io.BytesIO:
-    packed = [tar(layer) for layer in layers]
+def saved(layers: Sequence[Files], config: Mapping[str, Any], modes: Mapping[str, int] | None = None) -> io.BytesIO:
+    packed = [tar(layer, modes) for layer in layers]
     rootfs = {"diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in packed]}
     names = [f"{number}/layer.tar" for number in range(len(packed))]
     members = dict(zip(names, packed, strict=True))
@@ -96,13 +96,14 @@ def findings(
     labels: Mapping[str, str] = LABELS,
     history: Sequence[str] = ("RUN true",),
     inside: Mapping[str, Any] = INSIDE,
+    modes: Mapping[str, int] | None = None,
 ) -> list[Finding]:
     config = {
         "config": {"Env": [f"{name}={value}" for name, value in variables.items()], "Labels": dict(labels)},
         "history": [{"created_by": step} for step in history],
     }
     with tempfile.TemporaryDirectory() as scratch:
-        looked = inspection.look(saved([GOOD, *layers], config), ENV, Path(scratch))
+        looked = inspection.look(saved([GOOD, *layers], config, modes), ENV, Path(scratch))
         assert list(Path(scratch).iterdir()) == []
     json.dumps(looked.as_dict())
     return [finding for finding in inspection.judge(ENV, looked, inside, Standards()) if finding.rule in OWN]
@@ -238,3 +239,81 @@ def test_only_small_files_that_nobody_else_owns_are_searched() -> None:
     assert not secrets.looks_secret("workspace/a", secrets.LARGEST + 1)
     assert not secrets.looks_secret(f"{SITE}/torch/a.py", 10)
     assert secrets.looks_secret(f"{SITE}/.netrc", 10)
+
+
+STDLIB = "usr/lib/python3.11"
+INFO_FOLDER = "var/lib/dpkg/info"
+
+
+def md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+SYSTEM: dict[str, bytes] = {
+    f"{STDLIB}/argparse.py": b"import sys\n",
+    f"{STDLIB}/__pycache__/argparse.cpython-311.pyc": b"compiled",
+    "etc/python3.11/sitecustomize.py": b"# install the apport exception handler if available\n",
+    "usr/lib/x86_64-linux-gnu/libz.so.1.2.13": b"\x7fELF not quite",
+    "usr/bin/tool": b"#!/bin/sh",
+    f"{INFO_FOLDER}/libpython.md5sums": f"{md5(b'import sys' + chr(10).encode())}  {STDLIB}/argparse.py\n".encode(),
+    # As it was before /lib became a part of /usr; and a manual page that a slim image leaves out.
+    f"{INFO_FOLDER}/zlib1g:amd64.md5sums": (
+        f"{md5(bytes([0x7F]) + b'ELF not quite')}  usr/lib/x86_64-linux-gnu/libz.so.1.2.13\n"
+        f"{'0' * 32}  usr/share/man/man3/zlib.3.gz\n"
+    ).encode(),
+    f"{INFO_FOLDER}/zlib1g:amd64.list": b"/.\n/lib/x86_64-linux-gnu/libz.so.1.2.13\n",
+    f"{INFO_FOLDER}/libpython.list": f"/{STDLIB}/argparse.py\n/{STDLIB}/sitecustomize.py\n".encode(),
+    "var/lib/dpkg/status": (
+        "Package: libpython\nStatus: install ok installed\nConffiles:\n /etc/python3.11/sitecustomize.py "
+        + md5(b"# install the apport exception handler if available\n")
+        + "\n /etc/motd "
+        + "0" * 32
+        + "\n\n"
+    ).encode(),
+    "etc/motd": b"changed, as configuration is",
+}
+SYSTEM_RULES = {"content.system", "content.hooks", "content.bytecode"}
+
+
+def system_findings(*layers: Files) -> list[Finding]:
+    config = {"config": {"Env": [f"{name}={value}" for name, value in VARIABLES.items()], "Labels": dict(LABELS)}}
+    with tempfile.TemporaryDirectory() as scratch:
+        looked = inspection.look(saved([GOOD, SYSTEM, *layers], config), ENV, Path(scratch))
+    assert looked.system.known and looked.system.files == 3 and looked.system.problems == ()
+    found = inspection.judge(ENV, looked, INSIDE, Standards())
+    return [finding for finding in found if finding.rule in SYSTEM_RULES]
+
+
+def test_a_system_as_it_was_installed_has_nothing_to_tell() -> None:
+    assert system_findings() == []
+    assert system_findings({f"{STDLIB}/__pycache__/new.cpython-311.pyc": b"x", "usr/local/lib/libown.so": b"x"}) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "rule", "named"),
+    [
+        ({f"{STDLIB}/argparse.py": b"import sys\nimport os\n"}, "content.system", "argparse.py is not the file"),
+        ({f"{STDLIB}/shadow.py": b""}, "content.system", "shadow.py belongs to no package"),
+        ({"usr/lib/x86_64-linux-gnu/libz.so.1.2.13": b"\x7fELF other"}, "content.system", "libz.so.1.2.13"),
+        ({"usr/lib/x86_64-linux-gnu/libwide.so": b""}, "content.system", "libwide.so belongs to no package"),
+        ({"etc/python3.11/sitecustomize.py": b"import os\n"}, "content.hooks", "python3.11/sitecustomize.py"),
+        ({f"{STDLIB}/usercustomize.py": b"import os\n"}, "content.hooks", "usercustomize.py"),
+        ({f"{STDLIB}/__pycache__/argparse.cpython-311.pyc": b"other"}, "content.bytecode", "argparse"),
+    ],
+)
+def test_what_is_changed_in_the_system_is_named(layer: Files, rule: str, named: str) -> None:
+    found = system_findings(layer)
+    assert [finding.rule for finding in found] == [rule] and named in found[0].message
+
+
+def test_a_start_up_file_that_runs_code_is_named_whoever_owns_it() -> None:
+    for text, rules in ((b"import os; os.x\n", ["content.hooks"]), (b"# a folder\n../lib\n", [])):
+        found = findings(package("deepspeed", "0.19.8", {"speed.pth": text}))
+        assert [finding.rule for finding in found] == rules
+        assert all("speed.pth" in finding.message for finding in found)
+    assert findings(package("setuptools", "84", {"distutils-precedence.pth": b"import os; var = 1\n"})) == []
+
+
+def test_what_an_ordinary_user_cannot_read_is_named() -> None:
+    found = findings({TORCH: b"a = 1\n"}, modes={TORCH: 0o600})
+    assert [finding.rule for finding in found] == ["content.mode"] and TORCH in found[0].message

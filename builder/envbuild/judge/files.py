@@ -7,6 +7,7 @@ read there, and forgotten.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import re
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from envbuild import elf
 from envbuild.elf.gpucode import GpuCode, read_gpu_code
@@ -25,12 +26,17 @@ from envbuild.judge.archive import ImageArchive
 from envbuild.judge.layers import Entry, Readable
 from envbuild.plan import PREFIX
 
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
 _VENV = f"{PREFIX.strip('/')}/"
 _CHUNK = 1 << 20
 # Up to here native code is read in memory; of 1,100 shared objects of the cpu image 12 are larger.
 _IN_MEMORY = 16 << 20
 _NATIVE = re.compile(r"(?:^|/)(?:[^/]+\.so(?:\.[^/]+)?|python[\d.]*)$")
-_OP = re.compile(r"/site-packages/deepspeed/ops/(?:.+/)?[a-z0-9_]+_op(?:\.[^/]*)?\.so$")
+# The ops, and what may lie beside them.
+_OP = re.compile(r"/site-packages/deepspeed/.+\.so(?:\.[^/]+)?$")
+_SYSTEM = re.compile(r"(?:usr/|lib|bin/|sbin/|etc/python)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,7 @@ class FileFacts:
 
     Attributes:
         sha256: Digest of its content, for files of the Python environment.
+        md5: The same for the system's files: the one that their packages state.
         elf: What it says to the loader, for native code.
         gpu: Its GPU code.
         isa: What its code asks of the CPU, for DeepSpeed's ops.
@@ -46,6 +53,7 @@ class FileFacts:
     """
 
     sha256: bytes | None = None
+    md5: bytes | None = None
     elf: elf.ElfFile | None = None
     gpu: GpuCode | None = None
     isa: Isa | NotLookedAt | None = None
@@ -75,29 +83,36 @@ class Examiner:
         Raises:
             EngineError: There is no room in the scratch folder.
         """
-        inside = path.startswith(_VENV)
+        inside, system = path.startswith(_VENV), _SYSTEM.match(path) is not None
+        digest = hashlib.sha256() if inside else hashlib.md5(usedforsecurity=False)
         if _NATIVE.search(path):
-            with self._copy(path, size, content) as (file, digest):
-                return _native(path, file, digest if inside else None)
+            with self._copy(path, size, content, digest) as file:
+                found = _native(path, file)
+        elif inside or system:
+            for chunk in _chunks(content):
+                digest.update(chunk)
+            found = FileFacts()
+        else:
+            if secrets.looks_secret(path, size):
+                self.leaks += secrets.in_file(path, content.read(size))
+            return None
         if inside:
-            return FileFacts(sha256=_digest(content))
-        if secrets.looks_secret(path, size):
-            self.leaks += secrets.in_file(path, content.read(size))
-        return None
+            return dataclasses.replace(found, sha256=digest.digest())
+        return dataclasses.replace(found, md5=digest.digest()) if system else found
 
     @contextlib.contextmanager
-    def _copy(self, path: str, size: int, content: Readable) -> Iterator[tuple[BinaryIO, bytes]]:
+    def _copy(self, path: str, size: int, content: Readable, digest: Hash) -> Iterator[BinaryIO]:
         if size <= _IN_MEMORY:
-            data = b"".join(iter(lambda: content.read(_CHUNK), b""))
-            yield io.BytesIO(data), hashlib.sha256(data).digest()
+            data = b"".join(_chunks(content))
+            digest.update(data)
+            yield io.BytesIO(data)
             return
-        digest = hashlib.sha256()
         try:
             file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 (closed below; the error is told apart)
         except OSError as error:
             raise EngineError(f"no scratch file can be made in {self._scratch}: {error.strerror}") from error
         with file:
-            for chunk in iter(lambda: content.read(_CHUNK), b""):
+            for chunk in _chunks(content):
                 digest.update(chunk)
                 try:
                     file.write(chunk)
@@ -106,17 +121,14 @@ class Examiner:
                         f"{path} ({size / 2**20:.0f} MiB) cannot be looked at: {self._scratch}: {error.strerror}",
                         hint="Free some room there, or name another folder: paths.cache in envbuild.toml.",
                     ) from error
-            yield cast(BinaryIO, file), digest.digest()
+            yield cast(BinaryIO, file)
 
 
-def _digest(content: Readable) -> bytes:
-    digest = hashlib.sha256()
-    while chunk := content.read(_CHUNK):
-        digest.update(chunk)
-    return digest.digest()
+def _chunks(content: Readable) -> Iterator[bytes]:
+    return iter(lambda: content.read(_CHUNK), b"")
 
 
-def _native(path: str, file: BinaryIO, digest: bytes | None) -> FileFacts:
+def _native(path: str, file: BinaryIO) -> FileFacts:
     found: elf.ElfFile | None = None
     gpu: GpuCode | None = None
     isa: Isa | NotLookedAt | None = None
@@ -125,8 +137,8 @@ def _native(path: str, file: BinaryIO, digest: bytes | None) -> FileFacts:
         gpu = read_gpu_code(file)
         isa = read_isa(file) if _OP.search(path) else None
     except EnvbuildError as error:  # a linker script, an empty file: only what loads it minds
-        return FileFacts(sha256=digest, elf=found, gpu=gpu, isa=isa, fault=error)
-    return FileFacts(sha256=digest, elf=found, gpu=gpu, isa=isa)
+        return FileFacts(elf=found, gpu=gpu, isa=isa, fault=error)
+    return FileFacts(elf=found, gpu=gpu, isa=isa)
 
 
 class ImageRoot:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envbuild.judge import archive, config, content, intact, native, native_rules
+from envbuild.judge import archive, config, content, intact, native, native_rules, system
 from envbuild.judge.compare import error
 from envbuild.judge.files import Examiner
 from envbuild.judge.standards import Standards
@@ -27,6 +27,7 @@ class Looked:
         identity: Who the image is.
         outside: What its files state.
         intact: What became of the packages' files since they were installed.
+        system: What became of the operating system's files.
         native: What a training process would load.
         config: Labels, secrets, user sites, sizes.
         compat: NVIDIA's cuda-compat library is where NVIDIA's packages put it.
@@ -35,6 +36,7 @@ class Looked:
     identity: ImageIdentity
     outside: content.OutsideReport
     intact: intact.IntactReport
+    system: system.SystemReport
     native: native.NativeReport
     config: config.ConfigReport
     compat: bool = False
@@ -44,6 +46,7 @@ class Looked:
         return {
             "outside": dataclasses.asdict(self.outside),
             "intact": dataclasses.asdict(self.intact),
+            "system": dataclasses.asdict(self.system),
             "native": self.native.as_dict(),
             "config": dataclasses.asdict(self.config),
         }
@@ -68,6 +71,7 @@ def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[
     return Looked(
         identity=image.identity,
         outside=outside,
+        system=system.system(image, env),
         native=native.native(image, env, site, outside.op_files),
         intact=intact.intact(image, env, site),
         config=config.config(image, env, examiner.leaks, site),
@@ -86,7 +90,11 @@ def judge(env: Environment, looked: Looked, inside: Mapping[str, Any] | None, st
     """
     findings = content.inspect(env, looked.outside, inside, sms=standards.sms) if inside is not None else []
     findings += native_rules.findings(env, looked.native, standards)
-    told = [*_intact(looked.intact, looked.outside.hooks), *config.problems(env, looked.config, inside or {})]
+    told = [
+        *_intact(looked.intact, looked.outside.hooks),
+        *_system(looked.system),
+        *config.problems(env, looked.config, inside or {}),
+    ]
     return findings + [error(rule, env.name, message, fix) for rule, message, fix in told]
 
 
@@ -96,6 +104,7 @@ _KINDS = {
     "unrecorded": ("content.record", "has no RECORD that can be read, so nobody knows what belongs to it"),
     "bytecode": ("content.bytecode", "was replaced by a later layer while its source stayed: Python would run it"),
     "stray": ("content.stray", "lies among the packages and belongs to none"),
+    "closed": ("content.mode", "cannot be read by everybody: other users would run something else than root"),
     "broken": ("content.pip", ""),
     "problems": ("content.record", ""),
 }
@@ -103,6 +112,9 @@ _FIXES = {
     "content.record": "Do not edit installed packages: change the lock or add an extra to the row, and build again.",
     "content.bytecode": "Remove what changed it, or compile it again together with its source.",
     "content.stray": "Install it as a package: what no package owns is seen by no lock and no later upgrade.",
+    "content.mode": "Install packages with the usual rights (umask 022).",
+    "content.system": "Do not edit the system's files: what Python runs before every program is part of the proof.",
+    "content.hooks": "Remove the file: what runs at every start can change what was proven.",
     "content.pip": "Lock again with these packages together: envbuild lock.",
 }
 
@@ -118,3 +130,17 @@ def _intact(report: intact.IntactReport, hooks: tuple[str, ...]) -> Iterator[tup
         rest = len(names) - 5 + report.more.get(kind, 0)
         if rest > 0:
             yield rule, f"and {rest} more: {meaning or 'see the report'}", _FIXES[rule]
+
+
+def _system(report: system.SystemReport) -> Iterator[tuple[str, str, str]]:
+    kinds = (("changed", "is not the file that its package brought"), ("stray", "belongs to no package"))
+    for kind, meaning in kinds:
+        names: tuple[str, ...] = getattr(report, kind)
+        for name in names[:5]:
+            hook = re.search(r"(site|user)customize\.", name) is not None
+            rule = "content.hooks" if hook else "content.system"
+            yield rule, f"/{name} {meaning}" + (", and Python runs it at every start" if hook else ""), _FIXES[rule]
+        if len(names) > 5:
+            yield "content.system", f"and {len(names) - 5 + report.more} more", _FIXES["content.system"]
+    for problem in report.problems:
+        yield "content.files", problem, _FIXES["content.system"]

@@ -44,6 +44,7 @@ class IntactReport:
         missing: Files that RECORD names and that are not there.
         stray: Files beside the packages that no package owns.
         bytecode: Compiled files that a later layer replaced without their source.
+        closed: Files and folders that not everybody may read: an ordinary user would get something else than root.
         broken: What ``pip check`` would say: needs that are not met.
         problems: What could not be read.
         more: Of each kind, how many beyond the ones that are named here.
@@ -56,6 +57,7 @@ class IntactReport:
     missing: tuple[str, ...]
     stray: tuple[str, ...]
     bytecode: tuple[str, ...]
+    closed: tuple[str, ...]
     broken: tuple[str, ...]
     problems: tuple[str, ...]
     more: dict[str, int]
@@ -77,7 +79,8 @@ def intact(image: ImageArchive, env: Environment, site: str) -> IntactReport:
         "changed": look.changed,
         "missing": look.missing,
         "stray": look.stray(),
-        "bytecode": _bytecode(image, site),
+        "bytecode": [*_bytecode(image, site), *_bytecode(image, f"usr/lib/python{env.python}")],
+        "closed": list(_closed(image, site)),
         "broken": list(_broken(look.metadata, env, image)),
     }
     return IntactReport(
@@ -175,6 +178,13 @@ def _bytecode(image: ImageArchive, site: str) -> list[str]:
         if match and path in image.entries and source in image.entries and source not in image.replaced:
             found.append(path)
     return found
+
+
+def _closed(image: ImageArchive, site: str) -> Iterator[str]:
+    for path, entry in image.entries.items():
+        needed = 0o555 if entry.kind == "folder" else 0o444
+        if path.startswith(f"{site}/") and entry.kind != "symlink" and entry.mode & needed != needed:
+            yield path
 
 
 def _broken(packages: dict[str, dict[str, list[str]]], env: Environment, image: ImageArchive) -> Iterator[str]:

@@ -32,6 +32,8 @@ _PLUGINS = re.compile(
     r"/site-packages/nvidia/|/site-packages/triton/|/torch/lib/(libtorch_nvshmem|libtorch_cuda_linalg)\.so"
 )
 
+_KNOWN_CODE = re.compile(r"/(?:torch/lib|nvidia|usr/lib(?:32|64|x32)?|lib(?:32|64|x32)?)/")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
@@ -67,7 +69,7 @@ class NativeReport:
         copies: CUDA and NCCL libraries of which there are several, with their paths.
         unreadable: Native code of the environment that could not be read, and why.
         problems: Why the whole could not be worked out.
-        isa: What each op's code asks of the CPU.
+        isa: What each op's code asks of the CPU, and that of foreign libraries that it brings in.
         gpu: The GPU code of torch (all its libraries together, by path) and of each op.
     """
 
@@ -129,7 +131,11 @@ def native(image: ImageArchive, env: Environment, site: str, op_files: Mapping[s
         copies=_copies(facts),
         unreadable=tuple(_unreadable(facts, site)),
         problems=tuple(own.problems),
-        isa={name: found.isa if (found := facts.get(path.lstrip("/"))) else None for name, path in ops.items()},
+        isa={
+            name if path == ops[name] else f"{path}, which {name} brings in,": _isa_of(facts, path)
+            for name in ops
+            for path in (ops[name], *own.brought.get(ops[name], ()))
+        },
         gpu=_gpu(facts, site, ops),
     )
 
@@ -143,6 +149,7 @@ class _Run:
         self.unresolved: list[tuple[str, str, str]] = []
         self.missing: list[tuple[str, str, str, str]] = []
         self.problems: list[str] = []
+        self.brought: dict[str, list[str]] = {}
 
     def take(self, loading: elf.Loading, process: elf.Process) -> None:
         """Note what one start or dlopen gave."""
@@ -194,11 +201,18 @@ class _Start:
         # As torch/__init__.py does: first what is to be visible to all (torch 2.1 to 2.13).
         for path in (f"{self._site}/torch/lib/libtorch_global_deps.so", *self._torch, *self._ops):
             if self._root.resolve(path) is not None:
-                run.take(self._open(process, path), process)
+                loading = self._open(process, path)
+                run.take(loading, process)
+                if path in self._ops:
+                    run.brought[path] = [each.real for each in loading.loaded if self._is_foreign(each.real, path)]
         if not self._torch:
             run.problems.append(f"{self._site}/torch has no _C module")
         self._rest(process, run)
         return run
+
+    def _is_foreign(self, real: str, op: str) -> bool:
+        """Neither torch's nor NVIDIA's, which ask the CPU themselves, nor the system's, which are its packages'."""
+        return real != self._root.resolve(op) and not _KNOWN_CODE.match(real.removeprefix(self._site))
 
     def _open(self, process: elf.Process, path: str) -> elf.Loading:
         """dlopen; a CUDA library that only its wheel has is preloaded first, as torch does (_preload_cuda_deps)."""
@@ -219,6 +233,11 @@ class _Start:
             # What a plugin asks for in vain is told, what it brings is not part of training.
             if not loading.works:
                 run.take(loading, process)
+
+
+def _isa_of(facts: Mapping[str, FileFacts], path: str) -> Isa | NotLookedAt | None:
+    found = facts.get(path.lstrip("/"))
+    return found.isa if found is not None else None
 
 
 def _library(choice: elf.Choice, file: elf.ElfFile) -> Library:

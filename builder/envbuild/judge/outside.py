@@ -17,6 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import EngineError
+from envbuild.judge import system
 from envbuild.judge.archive import ImageArchive
 from envbuild.judge.versions import upstream
 from envbuild.model import Environment
@@ -37,8 +38,11 @@ _FILES = re.compile(
     # The loader, for the folders that it searches, and its configuration.
     r"|(usr/)?lib(32|64|x32)?/([^/]+/)?ld-[^/]+\.so[^/]*"
     r"|etc/ld\.so\.(cache|preload)"
+    rf"|{_SITE}/[^/]+\.pth"
 )
 _OP_FILE = re.compile(r"([a-z0-9_]+?)_op(?:\.[^/]*)?\.so")
+_KNOWN_STARTUP = {"distutils-precedence.pth"}
+_RUN = re.compile(r"^import[ \t]", re.MULTILINE)
 # The names only: other variables of an image may hold what nobody wants to keep.
 ENVIRONMENT = (
     "PATH",
@@ -62,7 +66,7 @@ ENVIRONMENT = (
 
 
 def _is_wanted(path: str) -> bool:
-    return _FILES.fullmatch(path) is not None
+    return _FILES.fullmatch(path) is not None or system.wanted(path)
 
 
 # Whether `outside` reads a file: the predicate for `archive.read`.
@@ -228,7 +232,11 @@ def _packages(reader: _Reader, site: str) -> tuple[dict[str, str], tuple[str, ..
 
 
 def _hooks(reader: _Reader, site: str) -> tuple[str, ...]:
-    """Start-up files of the packages' folder that are in no package's RECORD, and the two that site looks for."""
+    """Start-up files of the packages' folder that no package owns or that run code, and the two that site looks for.
+
+    A ``.pth`` line that begins with ``import`` is run (Python library reference, "site"); of the packages that a row
+    locks, setuptools alone has one.
+    """
     entries = reader.archive.entries
     names = [path.removeprefix(f"{site}/") for path in entries if path.startswith(f"{site}/")]
     startup = {name for name in names if name.endswith(".pth") and "/" not in name}
@@ -238,8 +246,9 @@ def _hooks(reader: _Reader, site: str) -> tuple[str, ...]:
             if name.endswith(".dist-info/RECORD") and name.count("/") == 1:
                 lines = (reader.text(f"{site}/{name}") or "").splitlines()
                 owned |= {line.partition(",")[0] for line in lines if ".pth," in line}
+    runs = {name for name in startup - _KNOWN_STARTUP if _RUN.search(reader.text(f"{site}/{name}") or "")}
     always = {name for name in names if re.fullmatch(r"(site|user)customize(\.py|\.pyc|\.so|/__init__\.py)", name)}
-    return tuple(sorted((startup - owned) | always))
+    return tuple(sorted((startup - owned) | runs | always))
 
 
 def _headers(text: str) -> dict[str, list[str]]:
