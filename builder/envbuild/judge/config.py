@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from envbuild.judge import secrets
 from envbuild.judge.archive import ImageArchive
 from envbuild.judge.number import show
+from envbuild.judge.outcome import dig
 from envbuild.model import Environment
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
 
@@ -55,8 +56,10 @@ def config(image: ImageArchive, env: Environment, leaks: Iterable[secrets.Leak],
     )
 
 
-def problems(env: Environment, report: ConfigReport, inside: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """Rule, message and fix of everything that is wrong."""
+def problems(
+    env: Environment, report: ConfigReport, inside: Mapping[str, object] | None
+) -> Iterator[tuple[str, str, str]]:
+    """Rule, message and fix of everything that is wrong; without a document from inside, of what is seen outside."""
     named = report.labels.get(LABEL_ENV)
     fix = "Labels are inherited and can be set by anybody: build the image by envbuild, or name the row that it is."
     if named is not None and named != env.name:
@@ -77,11 +80,12 @@ def problems(env: Environment, report: ConfigReport, inside: Mapping[str, object
     yield from _user_site(report, inside)
 
 
-def _user_site(report: ConfigReport, inside: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+def _user_site(report: ConfigReport, inside: Mapping[str, object] | None) -> Iterator[tuple[str, str, str]]:
     fix = f"Set {_NO_USER_SITE}=1: with a home mounted, as clusters do, its ~/.local comes before the image's packages."
-    seen = inside.get("environment")
-    in_container = seen.get(_NO_USER_SITE) if isinstance(seen, Mapping) else None
-    for where, value in (("the image's config", report.user_site), ("the container", in_container)):
+    seen = [("the image's config", report.user_site)]
+    if inside is not None:
+        seen.append(("the container", dig(inside, "environment", _NO_USER_SITE)))
+    for where, value in seen:
         if value != "1":
             held = f"; the image itself has {', '.join(report.user_packages[:5])}" if report.user_packages else ""
             yield "content.usersite", f"{_NO_USER_SITE} is {show(value)} in {where}, not 1{held}", fix

@@ -93,7 +93,7 @@ def judge(env: Environment, looked: Looked, inside: Mapping[str, Any] | None, st
     told = [
         *_intact(looked.intact, looked.outside.hooks),
         *_system(looked.system),
-        *config.problems(env, looked.config, inside or {}),
+        *config.problems(env, looked.config, inside),
     ]
     return findings + [error(rule, env.name, message, fix) for rule, message, fix in told]
 

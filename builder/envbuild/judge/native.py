@@ -263,12 +263,13 @@ def _shadowed(own: Mapping[str, Library], plain: Mapping[str, Library]) -> Itera
 
 
 def _copies(facts: Mapping[str, FileFacts]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
-    for path, seen in facts.items():
+    found: dict[str, dict[bytes, str]] = {}
+    for path, seen in sorted(facts.items()):
         name = seen.elf.soname if seen.elf is not None else None
         if name is not None and CUDA_LIBRARIES.fullmatch(name):
-            found.setdefault(name, set()).add(f"/{path}")
-    return {name: tuple(sorted(paths)) for name, paths in sorted(found.items()) if len(paths) > 1}
+            # The same bytes under several names (wheels have no symbolic links) are one library.
+            found.setdefault(name, {}).setdefault(seen.sha256 or seen.md5 or path.encode(), f"/{path}")
+    return {name: tuple(paths.values()) for name, paths in sorted(found.items()) if len(paths) > 1}
 
 
 def _unreadable(facts: Mapping[str, FileFacts], site: str) -> Iterable[tuple[str, str]]:
