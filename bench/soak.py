@@ -6,9 +6,9 @@
     ten       the proven image passes inspect and smoke ten times in a row
     cuda      the row with the CUDA toolkit from wheels builds, and its image passes inspect and a smoke on the CPU
 
-Without a name all run. Exit code 1 when one of them fails. `cuda` downloads 3 GB and needs 30 GB. `buildah` installs the
-package of that name where it is missing (apt, as root or with sudo) and needs some 6 GB of temporary space, which it
-gives back.
+Without a name all run. Exit code 1 when one of them fails. `cuda` downloads 3 GB and needs 30 GB. `buildah` installs
+the package of that name where it is missing (apt, as root or with sudo) and needs some 6 GB of temporary space, which
+it gives back.
 """
 
 from __future__ import annotations
