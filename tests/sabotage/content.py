@@ -197,6 +197,30 @@ CONTENT = (
         dockerfile=f"RUN echo '# changed' >> {SITE}/deepspeed/utils/logging.py",
     ),
     Sabotage(
+        fault="a line in the standard library of the system's Python",
+        finding="content.system",
+        names="python3.11/argparse.py",
+        together=True,
+        dockerfile="RUN echo '# changed' >> /usr/lib/python3.11/argparse.py",
+    ),
+    Sabotage(
+        fault="bytecode that root alone can read",
+        finding="content.mode",
+        names="fused_adam",
+        together=True,
+        dockerfile=f"RUN chmod 0600 {SITE}/deepspeed/ops/adam/__pycache__/fused_adam.*.pyc",
+    ),
+    Sabotage(
+        fault="an op that needs a library which is not there",
+        finding="content.library",
+        names="libgone.so",
+        files={"op.c": "int nothing;\n"},
+        dockerfile=_beside(
+            f"gcc-12 -shared -fPIC -Wl,-soname,libgone.so /mnt/op.c -o {_ADAM_FOLDER}/libgone.so"
+            f" && gcc-12 -shared -fPIC /mnt/op.c -o {_OP} {_NEEDS_CORE} -lgone && rm {_ADAM_FOLDER}/libgone.so"
+        ),
+    ),
+    Sabotage(
         fault="bytecode that is not what its source says",
         finding="content.bytecode",
         names="cpu_adam",

@@ -167,18 +167,23 @@ SMOKE = (
         ),
     ),
     Sabotage(
-        fault="probes that answer with what they once said in the good image",
+        fault="a rank that answers with what it once said in the good image",
         finding="smoke.seed",
-        names="the report is of",
+        names="the figures are not those of this run",
         replay=True,
-        # Before the probe has read its arguments, and outside of everything that a RECORD speaks of.
-        files={
-            "replay.py": "import json, os, sys\n"
-            "for said in json.load(open('/opt/replay.json')):\n"
-            "    if '.' + os.path.basename(sys.argv[0])[:-3] + '/' in said['schema']:\n"
-            "        os.write(1, json.dumps(said).encode() + b'\\n')\n"
-            "        os._exit(0)\n"
-        },
-        dockerfile="RUN cp /mnt/replay.json /opt/ && cat /mnt/replay.py >> /usr/lib/python3.11/argparse.py",
+        dockerfile="RUN install -m 0644 /mnt/replay.json /opt/",
+        patches=(
+            insert(
+                "deepspeed/__init__.py",
+                "import argparse\n",
+                "import json, sys",
+                "if '--report' in sys.argv and 'RANK' in os.environ:",
+                "    (said,) = [each for each in json.load(open('/opt/replay.json')) if 'zero3' in each['schema']]",
+                "    said = said['ranks'][int(os.environ['RANK'])]",
+                "    open(sys.argv[sys.argv.index('--phase') + 1], 'w').write(said['phase'])",
+                "    json.dump(said['report'], open(sys.argv[sys.argv.index('--report') + 1], 'w'))",
+                "    os._exit(0)",
+            ),
+        ),
     ),
 )
