@@ -28,6 +28,15 @@ trust.register(app)
 start.register(app)
 
 
+def _reflow(text: str) -> str:
+    """One line for each paragraph: where a docstring's lines end is no business of the terminal's width."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+for _command in app.registered_commands:
+    _command.help = _command.help or _reflow((_command.callback.__doc__ or "") if _command.callback else "")
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         output.text(f"envbuild {__version__}")

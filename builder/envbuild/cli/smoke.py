@@ -28,7 +28,10 @@ def smoke(
     quiet: opt.QuietOption = False,
     gpus: opt.GpusOption = None,
     force: opt.ForceOption = False,
-    allow_level: opt.LevelOption = None,
+    allow_level: Annotated[
+        str | None,
+        typer.Option("--allow-level", metavar="built|cpu|gpu-mig", help="Be content with less than the row requires."),
+    ] = None,
     long: Annotated[bool, typer.Option("--long", help="Train for minutes instead of steps.")] = False,
     minutes: Annotated[
         float, typer.Option("--minutes", callback=opt.minutes, help="How long a --long run trains, in minutes.")
