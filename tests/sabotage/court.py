@@ -17,7 +17,7 @@ import yaml
 from envbuild.engines import BuildRequest, ContainerResult, ContainerSpec, DockerEngine
 from envbuild.pipeline.build import smoke
 from envbuild.pipeline.prepare import FindingsError
-from envbuild.pipeline.prove import SMOKE_SECONDS, as_dict
+from envbuild.pipeline.prove import SMOKE_SECONDS, Wish, as_dict
 from envbuild.pipeline.workbench import Workbench
 from sabotage.sabotage import TAMPER, Sabotage
 
@@ -203,7 +203,7 @@ def _limited(court: Court, sabotage: Sabotage, ref: str, project: Path | None) -
     bench = Workbench(project_folder=project or Path(__file__).parents[2])
     bench.__dict__["engine"] = _Limited(court.engine, sabotage.memory_mib or 0)
     try:
-        smoke(bench, ref, row=ROW, timeout=sabotage.timeout or SMOKE_SECONDS)
+        smoke(bench, ref, row=ROW, wish=Wish(timeout=sabotage.timeout or SMOKE_SECONDS))
     except FindingsError as error:
         return error.exit_code, [as_dict(finding) for finding in error.findings], error.message
     return 0, [], "it passes"
