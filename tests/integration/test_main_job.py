@@ -123,7 +123,7 @@ def test_a_smoke_with_a_key_signs_what_it_saw(proven: dict[str, object], cli: Cl
     before = json.loads(cli("verify", image, "--key", public, "--json").stdout)
     assert [each["rule"] for each in before["findings"]] == ["verify.unsigned"]
     done = cli("smoke", image, "--key", str(tmp_path / "farm.pem"))
-    assert done.returncode == 0 and "not signed" not in done.stderr, done.stderr
+    assert done.returncode == 0 and "is not signed: no" not in done.stderr, done.stderr
     after = cli("verify", image, "--key", public, "--require", "cpu", "--max-age", "1h")
     assert after.returncode == 0, after.stdout
 
@@ -154,30 +154,11 @@ def test_a_second_build_is_up_to_date_and_starts_no_build(
     assert sorted((store_home / "cache").rglob("*.log")) == logs
 
 
-def test_the_ops_are_compiled_for_the_baseline_and_not_for_this_machine(
-    proven: dict[str, object], engine: DockerEngine
-) -> None:
-    """CPUAdam of an x86-64-v3 row uses AVX2 and no AVX-512, whatever CPU compiled it.
-
-    The communication op holds both: it asks the CPU before it takes its AVX-512 kernels (DeepSpeed 0.19.8,
-    csrc/cpu/comm/shm_interface.cpp, vector_kernel_level).
-    """
-    script = (
-        "import subprocess, glob, json\n"
-        "out = {}\n"
-        "for so in glob.glob('/opt/venv/lib/python3.11/site-packages/deepspeed/ops/**/*_op*.so', recursive=True):\n"
-        "    text = subprocess.run(['objdump', '-d', so], capture_output=True, text=True, check=True).stdout\n"
-        "    out[so.rsplit('/', 1)[1]] = [text.count('%zmm'), text.count('%ymm')]\n"
-        "print(json.dumps(out))\n"
-    )
-    result = engine.run(
-        ContainerSpec(image=str(proven["id"]), argv=("/opt/venv/bin/python", "-c", script)), timeout=120
-    )
-    counts = json.loads(result.stdout)
-    assert len(counts) == 2
-    avx512, avx2 = next(value for name, value in counts.items() if "adam" in name)
-    assert avx512 == 0
-    assert avx2 > 100, "CPUAdam is not vectorised"
+def test_the_ops_are_vectorised(proven: dict[str, object]) -> None:
+    """CPUAdam of an x86-64-v3 row uses AVX and FMA: a baseline that held everything back would pass inspection too."""
+    isa = json.loads(Path(str(proven["evidence"])).read_text())["content"]["native"]["isa"]
+    assert isa["cpu_adam"]["level"] == "x86-64-v3"
+    assert isa["cpu_adam"]["extensions"]["FMA"] > 100 and isa["cpu_adam"]["extensions"]["AVX"] > 1000
 
 
 def test_a_uid_that_nobody_knows_has_a_home_a_name_and_a_working_deepspeed(
@@ -235,18 +216,17 @@ def test_a_derived_image_has_no_proof_until_it_was_seen(
         engine.untag(tag)
 
 
-class Sabotaged:
-    """The real engine, but every image it builds gets one more layer. The probes and the judge are untouched."""
+class Ready:
+    """The real engine, whose every build gives the proven image under another row's labels, in a second."""
 
-    def __init__(self, engine: DockerEngine, parent: str, overlay: str, folder: Path) -> None:
-        self._engine, self._parent, self._overlay, self._folder = engine, parent, overlay, folder
+    def __init__(self, engine: DockerEngine, parent: str, folder: Path) -> None:
+        self._engine, self._parent, self._folder = engine, parent, folder
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._engine, name)
 
     def build(self, request: BuildRequest, *, sink: Callable[[Event], None], log: Path, timeout: float | None) -> None:
-        (self._folder / "double.py").write_text(DOUBLE)
-        (self._folder / "Dockerfile").write_text(f"FROM {self._parent}\n{self._overlay}\n")
+        (self._folder / "Dockerfile").write_text(f"FROM {self._parent}\n")
         self._engine.build(
             BuildRequest(context=self._folder, dockerfile=self._folder / "Dockerfile", tag=request.tag,
                          platform=request.platform, labels=request.labels),
@@ -254,46 +234,26 @@ class Sabotaged:
         )  # fmt: skip
 
 
-DOUBLE = """
-import pathlib, re, sys
-path = pathlib.Path(sys.argv[1], "deepspeed/runtime/zero/stage3.py")
-text = path.read_text()
-line = "        [each.mul_(2) for each in grad_partitions]\\n"
-changed = re.sub(r"(def partition_grads\\(.*\\) -> None:\\n)", lambda found: found[0] + line, text)
-assert changed != text
-path.write_text(changed)
-"""
-_SITE = "/opt/venv/lib/python3.11/site-packages"
-SABOTAGES = {
-    "gradients doubled": (
-        {},
-        # Where ZeRO-3 hands each reduced gradient partition to the optimizer's buffer.
-        f"COPY double.py /tmp/double.py\nRUN python3.11 /tmp/double.py {_SITE} && rm /tmp/double.py",
-        "smoke.grad",
-    ),
-    "another torch": ({"torch": {"version": "2.12.1"}}, "", "content.torch"),
-    "an op is missing": (
-        {},
-        f"RUN find {_SITE}/deepspeed/ops -name 'cpu_adam_op*.so' -delete",
-        "content.op",
-    ),
+# What an image can be spoiled with is the business of tests/sabotage; here, that a build then gives it no name.
+REFUSED = {
+    "inspection": ({"torch": {"version": "2.12.1"}}, "content.torch"),
+    "training": ({"shm_size": "1MiB"}, "smoke.shm"),
 }
 
 
-@pytest.mark.parametrize("name", SABOTAGES)
-def test_a_sabotaged_image_gets_no_name_and_the_reason_is_named(
-    name: str, proven: dict[str, object], engine: DockerEngine, own_project: Callable[..., Path], tmp_path: Path
+@pytest.mark.parametrize("by", REFUSED)
+def test_an_image_that_is_refused_gets_no_name(
+    by: str, proven: dict[str, object], engine: DockerEngine, own_project: Callable[..., Path], tmp_path: Path
 ) -> None:
-    changes, overlay, rule = SABOTAGES[name]
-    row = "sabotaged"
+    changes, rule = REFUSED[by]
+    row = "refused"
     folder = own_project(row, changes)
     bench = Workbench(project_folder=folder)
-    bench.__dict__["engine"] = Sabotaged(engine, str(proven["tags"][0]), overlay, tmp_path)  # type: ignore[index]
+    bench.__dict__["engine"] = Ready(engine, str(proven["tags"][0]), tmp_path)  # type: ignore[index]
     with pytest.raises(FindingsError) as caught:
         build(bench, row, BuildOptions())
     assert caught.value.exit_code == 5
-    found = {finding.rule for finding in caught.value.findings if finding.severity.value == "error"}
-    assert any(each.startswith(rule) for each in found), found
+    assert rule in {finding.rule for finding in caught.value.findings if finding.severity.value == "error"}
     tags = tags_of(engine, f"{REGISTRY}/envbuild/{row}") | tags_of(engine, f"envbuild/{row}")
     assert all("candidate-" in tag for tag in tags), tags
     for tag in tags:
@@ -301,21 +261,10 @@ def test_a_sabotaged_image_gets_no_name_and_the_reason_is_named(
 
 
 def test_a_smoke_that_runs_out_of_time_says_where_it_was(proven: dict[str, object], cli: Cli) -> None:
-    done = cli("smoke", str(proven["tags"][0]), "--timeout", "3", "--json")  # type: ignore[index]
+    done = cli("smoke", str(proven["tags"][0]), "--timeout", "3", "--json", "--force")  # type: ignore[index]
     assert done.returncode == 5
     error = json.loads(done.stdout)
     assert [finding["rule"] for finding in error["findings"]] == ["smoke.timeout"]
-
-
-def test_a_dev_shm_that_is_too_small_is_named(
-    proven: dict[str, object], cli: Cli, own_project: Callable[..., Path]
-) -> None:
-    folder = own_project("cpu", {"shm_size": "1MiB"})
-    done = cli("smoke", str(proven["tags"][0]), "--project", str(folder), "--json")  # type: ignore[index]
-    assert done.returncode == 5
-    error = json.loads(done.stdout)
-    assert [finding["rule"] for finding in error["findings"]] == ["smoke.shm"]
-    assert "/dev/shm" in error["findings"][0]["message"]
 
 
 def test_a_terminated_build_leaves_no_tag_and_says_so(

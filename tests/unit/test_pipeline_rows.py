@@ -164,8 +164,9 @@ def test_record_writes_what_is_reviewed(project: Path, tmp_path: Path) -> None:
     seen = {
         "schema": "envbuild.evidence/1", "environment": "cpu", "target_id": target.rendering.target_id, "level": "cpu",
         "suite": "5" * 64, "envbuild": "0.1.0", "image": {"config_digest": f"sha256:{'a' * 64}", "diff_ids": []},
-        "platform": "linux/amd64", "size_bytes": 1, "base": {}, "claims": {}, "content": {}, "smoke": {},
-        "findings": [], "started": "2026-11-01T12:00:00Z", "finished": "2026-11-01T12:01:00Z", "seconds": {},
+        "platform": "linux/amd64", "size_bytes": 1, "base": {}, "claims": {}, "content": {}, "portability": {},
+        "smoke": {}, "findings": [], "seconds": {},
+        "started": "2026-11-01T12:00:00Z", "finished": "2026-11-01T12:01:00Z",
         "host": {"system": "s", "machine": "m", "cpu": "c", "cpus": 1, "memory_bytes": 1, "engine": "e"},
     }  # fmt: skip
     evidence.write_text(json.dumps(seen))

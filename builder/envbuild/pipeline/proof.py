@@ -61,6 +61,9 @@ def claims(env: Environment) -> dict[str, str]:
         "nccl": env.nccl,
         "gpus": ",".join(env.gpus) or None,
         "cpu_baseline": env.cpu_baseline,
+        # What passes with one shared memory need not pass with another.
+        "shm_size": env.shm_size,
+        "memlock": env.memlock,
     }
     return {name: value for name, value in said.items() if value}
 

@@ -5,8 +5,8 @@ The buffers of the transfers are locked in memory (mlock): they are as few and a
 they came to is written down.
 
 Parameters stay in memory. With fp32 ones on disk DeepSpeed 0.19.8 fails in the first step (its swapper takes them for
-bfloat16: "expected m1 and m2 to have the same dtype"), and bf16 ones lock another 5 MB, more than the 8 MiB that many
-systems allow. Loaded by its path, like ``common.py``.
+bfloat16: "expected m1 and m2 to have the same dtype"); bf16 ones fail with an assertion ("already assigned swap
+buffer"), and lock another 5 MB, more than the 8 MiB that many systems allow. Loaded by its path, like ``common.py``.
 """
 
 import os
