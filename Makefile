@@ -55,8 +55,9 @@ setup: $(STAMP) ## Make the virtual environment and install the package into it
 $(STAMP): pyproject.toml scripts/setup.sh
 	sh scripts/setup.sh $(VENV)
 
-compiler: ## Install a C and C++ compiler, only where there is none: tests compile small libraries
-	@command -v g++ > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] || sh scripts/engine.sh install g++ libc6-dev
+compiler: ## Install a C++ compiler and openssl, only where there are none: tests compile small libraries and verify
+	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] || \
+		sh scripts/engine.sh install g++ libc6-dev openssl
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start
