@@ -150,6 +150,14 @@ CONTENT = (
         "RUN rm /etc/pip.conf",
     ),
     Sabotage(
+        fault="a token in a script below /usr/local",
+        way="local",
+        finding="content.secret",
+        names="usr/local/bin/fetch",
+        together=True,
+        dockerfile=f"RUN echo 'curl -H \"Authorization: token {_TOKEN}\" https://git.example' > /usr/local/bin/fetch",
+    ),
+    Sabotage(
         fault="PIP_CONSTRAINT removed",
         finding="content.constraints",
         names="PIP_CONSTRAINT",

@@ -188,6 +188,10 @@ def test_a_secret_in_the_config_is_found_and_not_repeated(config: dict[str, Any]
         ("workspace/notes.txt", b"token: " + TOKEN.encode()),
         ("root/.docker/config.json", b'{"auths": {"r.example": {"auth": "eDp5"}}}'),
         ("run/secrets/pip", b"[global]"),
+        # Where files are looked at for other reasons too.
+        ("usr/local/app/settings.ini", b"token: " + TOKEN.encode()),
+        ("opt/venv/.netrc", b"machine index.example login me password hunter22"),
+        ("usr/lib/.git-credentials", b"https://me:hunter22@git.example"),
     ],
 )
 def test_a_secret_in_a_layer_is_found_even_when_it_was_deleted_later(path: str, data: bytes) -> None:

@@ -85,6 +85,10 @@ class Examiner:
         """
         inside, system = path.startswith(_VENV), _SYSTEM.match(path) is not None
         digest = hashlib.sha256() if inside else hashlib.md5(usedforsecurity=False)
+        if secrets.looks_secret(path, size):
+            data = b"".join(_chunks(content))
+            self.leaks += secrets.in_file(path, data)
+            content = io.BytesIO(data)
         if _NATIVE.search(path):
             with self._copy(path, size, content, digest) as file:
                 found = _native(path, file)
@@ -93,8 +97,6 @@ class Examiner:
                 digest.update(chunk)
             found = FileFacts()
         else:
-            if secrets.looks_secret(path, size):
-                self.leaks += secrets.in_file(path, content.read(size))
             return None
         if inside:
             return dataclasses.replace(found, sha256=digest.digest())
