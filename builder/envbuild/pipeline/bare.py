@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import os
 import platform
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -208,12 +208,16 @@ def _host(decision: Decision) -> Host:
 
 
 def _masked(document: Any) -> Any:
-    """Without the user's and the host's name, which paths and messages carry."""
-    text = json.dumps(document)
-    for secret, mask in ((str(Path.home()), "~"), (platform.node(), "host")):
-        if len(secret) > 2:
-            text = text.replace(json.dumps(secret)[1:-1], mask)
-    return json.loads(text)
+    """Without the user's and the host's name, which paths and messages carry; a host may be called like a key."""
+    if isinstance(document, dict):
+        return {key: _masked(value) for key, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [_masked(value) for value in document]
+    if isinstance(document, str):
+        for secret, mask in ((str(Path.home()), "~"), (platform.node(), "host")):
+            if len(secret) > 2:
+                document = re.sub(rf"(?<![\w.-]){re.escape(secret)}(?![\w-])", mask, document)
+    return document
 
 
 def _finding(rule: str, interpreter: Path, message: str, fix: str, *, severity: Severity = Severity.ERROR) -> Finding:
