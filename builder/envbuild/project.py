@@ -23,6 +23,8 @@ class Project:
         root: The folder that holds the matrix.
         matrix: ``matrix.yaml``.
         templates: Folder of templates: the project's own, else the ones that come with envbuild.
+        facts: Folders of facts, file by file the first counts: the project's own, the user's refreshed ones, and those
+            that come with envbuild.
         images: Folder of what is reviewed, one folder for each row; need not exist.
         writable: Whether records and locks may be written into the project.
         packaged: Whether this is the matrix that comes with envbuild, because no other one was found.
@@ -31,6 +33,7 @@ class Project:
     root: Path
     matrix: Path
     templates: Path
+    facts: tuple[Path, ...]
     images: Path
     writable: bool
     packaged: bool
@@ -59,7 +62,7 @@ def find(explicit: Path | None, cwd: Path) -> Project:
     for folder in (start, *start.parents):
         if (folder / MATRIX).is_file():
             return _project(folder, packaged=False)
-    return _project(_own_root(), packaged=True)
+    return _project(own_root(), packaged=True)
 
 
 def lock_path(project: Project, env: str) -> Path:
@@ -116,20 +119,26 @@ def init(folder: Path) -> tuple[Path, ...]:
 
 def _project(root: Path, *, packaged: bool) -> Project:
     own = root / "templates"
-    templates = own if own.is_dir() else _own_root() / "templates"
+    templates = own if own.is_dir() else own_root() / "templates"
     writable = not packaged and os.access(root, os.W_OK)
     return Project(
         root=root,
         matrix=root / MATRIX,
         templates=templates,
+        facts=(root / "facts", stored_facts(), own_root() / "facts"),
         images=root / "images",
         writable=writable,
         packaged=packaged,
     )
 
 
-def _own_root() -> Path:
-    """Envbuild's own matrix, templates and records: in the wheel, or the repository of an editable install."""
+def stored_facts() -> Path:
+    """Where facts that a user refreshed without a project of their own lie."""
+    return store.home() / "facts"
+
+
+def own_root() -> Path:
+    """Envbuild's own matrix, templates, facts and records: in the wheel, or the repository of an editable install."""
     package = Path(__file__).resolve().parent
     for root in (package / "_project", package.parent.parent):
         if (root / MATRIX).is_file() and (root / "templates").is_dir():

@@ -92,14 +92,14 @@ def _dockerfile(plan: Plan, templates: Path) -> bytes:
         lstrip_blocks=False,
     )
     try:
-        return environment.get_template(plan.template).render(plan=plan).encode()
+        return environment.get_template("Dockerfile.j2").render(plan=plan).encode()
     except jinja2.TemplateNotFound as error:
         raise InputError(f"{templates / str(error.name)}: this template is missing") from error
     except jinja2.TemplateSyntaxError as error:
         raise InputError(f"{error.filename or error.name}:{error.lineno}: {error.message}") from error
     except Exception as error:
         # A template is a program of the project's: whatever it raises, the template is what is wrong.
-        raise InputError(f"{templates / plan.template}: {error}") from error
+        raise InputError(f"{templates / 'Dockerfile.j2'}: {error}") from error
 
 
 def _read(path: Path) -> bytes:

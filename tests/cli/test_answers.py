@@ -249,7 +249,7 @@ def test_a_project_may_bring_templates_of_its_own(cli: Any, project: Path) -> No
     templates = Path(__file__).parents[2] / "templates"
     shutil.copytree(templates, project / "templates")
     assert cli("render", "cpu").out == packaged
-    path = project / "templates" / "apt.Dockerfile.j2"
+    path = project / "templates" / "Dockerfile.j2"
     path.write_text(path.read_text() + "LABEL team=mine\n")
     assert cli("render", "cpu").out == packaged + "LABEL team=mine\n"
 

@@ -208,7 +208,7 @@ def test_a_broken_site_variable(cli: Any) -> None:
 def test_broken_templates(content: str | None, said: str, cli: Any, project: Path) -> None:
     (project / "templates").mkdir()
     if content is not None:
-        (project / "templates" / "apt.Dockerfile.j2").write_text(content)
+        (project / "templates" / "Dockerfile.j2").write_text(content)
     if content is None:
         note = cli("list", "--json").json["environments"][0]["note"]
         assert re.search(said, note), "one broken row does not hide the others"

@@ -68,6 +68,7 @@ def _append(name: str) -> Callable[[Path], None]:
     "change",
     [
         _append("matrix.yaml"),
+        lambda root: shutil.copytree(REPOSITORY / "facts", root / "facts"),
         _append("images/cpu/lock.json"),
         _append("templates/_steps.j2"),
         _append("templates/files/compiler"),
@@ -75,7 +76,7 @@ def _append(name: str) -> Callable[[Path], None]:
         lambda root: (root / "images" / "cpu" / "lock.json").unlink(),
         lambda root: (root / "matrix.yaml").unlink(),
     ],
-    ids=["matrix", "lock", "template", "file", "new template", "no lock", "no matrix"],
+    ids=["matrix", "facts", "lock", "template", "file", "new template", "no lock", "no matrix"],
 )
 def test_any_change_of_an_input_forgets(root: Path, change: Callable[[Path], None]) -> None:
     prepared(root)
@@ -88,8 +89,8 @@ def test_another_envbuild_forgets(root: Path, tmp_path: Path, monkeypatch: pytes
     package = Path(envbuild.__file__ or "").parent
     copy = tmp_path / "envbuild"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    with (copy / "facts" / "data" / "gpus.yaml").open("a") as file:
-        file.write("# another source\n")
+    with (copy / "matrix" / "rules" / "ops.py").open("a") as file:
+        file.write("# another rule\n")
     monkeypatch.setattr(envbuild, "__file__", str(copy / "__init__.py"))
     assert recall(bench(root), "cpu") is None
 

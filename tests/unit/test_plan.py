@@ -129,6 +129,9 @@ NOT_BUILT_FROM: dict[str, Any] = {
     "requires": "cpu",
     "shm_size": "2GiB",
     "memlock": "1GiB",
+    "driver": "580",
+    "claimed": {"nccl": {"value": "2.0", "by": "somebody", "contradicted": "the wheel"}},
+    "waivers": [{"rule": "R21", "reason": "mirrored", "until": "2027-01-01"}],
     "sources": {"gcc": {"mark": "verified", "source": "seen", "date": "2026-11-01"}},
 }
 # What is installed for these is in the lock, which is stale when they change; so is the platform.
@@ -179,7 +182,7 @@ def test_every_field_of_a_row_was_thought_of() -> None:
         assert fields == {".".join(path.split(".")[:2]) for path in thought if path.startswith(f"{name}.")}
 
 
-@pytest.mark.parametrize("name", ["apt.Dockerfile.j2", "_steps.j2", "files/compiler"])
+@pytest.mark.parametrize("name", ["apt.j2", "_steps.j2", "files/compiler"])
 def test_the_id_follows_templates_and_mounted_files(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "templates"
     shutil.copytree(TEMPLATES, folder)

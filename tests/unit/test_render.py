@@ -136,14 +136,14 @@ def test_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, r"apt\.Dockerfile\.j2: this template is missing"),
-        ("{% if %}", r"apt\.Dockerfile\.j2:1: "),
-        ("a\n{{ plan.bse_image }}", r"apt\.Dockerfile\.j2: .*bse_image"),
+        (None, r"Dockerfile\.j2: this template is missing"),
+        ("{% if %}", r"Dockerfile\.j2:1: "),
+        ("a\n{{ plan.bse_image }}", r"Dockerfile\.j2: .*bse_image"),
         ('{% include "gone.j2" %}', r"gone\.j2: this template is missing"),
-        ("{{ 1 / 0 }}", r"apt\.Dockerfile\.j2: "),
-        (b"\xff\xfe", r"apt\.Dockerfile\.j2: "),
+        ("{{ 1 / 0 }}", r"Dockerfile\.j2: "),
+        (b"\xff\xfe", r"Dockerfile\.j2: "),
         # `envbuild list` renders: a project that was merely cloned must not run code of its own.
-        ("{{ cycler.__init__.__globals__.os.getpid() }}", r"apt\.Dockerfile\.j2: .*unsafe"),
+        ("{{ cycler.__init__.__globals__.os.getpid() }}", r"Dockerfile\.j2: .*unsafe"),
     ],
 )
 def test_a_broken_template_is_an_input_error_with_its_place(
@@ -151,13 +151,13 @@ def test_a_broken_template_is_an_input_error_with_its_place(
 ) -> None:
     if text is not None:
         content = text if isinstance(text, bytes) else text.encode()
-        (tmp_path / "apt.Dockerfile.j2").write_bytes(content)
+        (tmp_path / "Dockerfile.j2").write_bytes(content)
     with pytest.raises(InputError, match=said):
         render(plan.make(Environment.model_validate(ROW), locked({}), FACTS), tmp_path)
 
 
 def test_a_missing_mounted_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "apt.Dockerfile.j2").touch()
+    (tmp_path / "Dockerfile.j2").touch()
     with pytest.raises(InputError, match=r"files/compiler: No such file"):
         render(plan.make(Environment.model_validate(ROW), locked({}), FACTS), tmp_path)
 

@@ -16,7 +16,7 @@ MATRIX: Matrix = load(Path(__file__).parents[2] / "matrix.yaml")
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 A100, H200, CPU = "a100-cu118", "h200-cu130", "cpu"
-CENTOS7 = {"family": "rhel", "base": {"image": "docker.io/library/centos:7"}}
+CENTOS7 = {"family": "centos7", "base": {"image": "docker.io/library/centos:7"}}
 # A row of CUDA 12 with a toolkit that is not torch's.
 MIXED = {"cuda.version": "12.4", "torch.version": "2.2.0", "torch.build": "cu121", "nccl": "2.19.3"}
 
@@ -70,7 +70,7 @@ BROKEN: list[tuple[str, Severity, str, dict[str, Any], str]] = [
     ("R13", ERROR, H200, CENTOS7, "el8"),
     ("R13", ERROR, H200, {**CENTOS7, "torch.version": "2.6.0", "torch.build": "cu126"}, "torch 2.6.0 or older"),
     ("R13", ERROR, H200, {**CENTOS7, "torch.version": "2.6.0", "platforms": ["linux/arm64"]}, "el8"),
-    ("R13", ERROR, A100, {"family": "rhel", "base.image": "rockylinux:8", "base.toolkit_image": "x/cuda:devel-centos7",
+    ("R13", ERROR, A100, {"family": "centos7", "base.image": "centos:7", "base.toolkit_image": None,
                           "torch.version": "2.7.1"}, "el8"),
     ("R13", WARNING, CPU, {"base.image": "registry.example/own:1"}, "bookworm"),
     ("R13", WARNING, CPU, {"torch.version": "2.16.0"}, "2.15.0"),
@@ -80,9 +80,9 @@ BROKEN: list[tuple[str, Severity, str, dict[str, Any], str]] = [
     ("R17", ERROR, CPU, {"pins": ["numpy<2", "pydantic<2"]}, "drop the pin pydantic<2"),
     ("R17", ERROR, CPU, {"extras": [{"requirement": "pydantic[email]~=1.10"}]}, "pins: [pydantic>=2]"),
     ("R17", WARNING, CPU, {"deepspeed.version": "0.20.0"}, "0.19.8"),
-    ("R20", ERROR, CPU, {"python": "3.9"}, "use Python 3.10 to 3.14, or torch 2.7.1"),
+    ("R20", ERROR, CPU, {"python": "3.9"}, "use Python 3.10 to 3.14, or torch 2.8.0"),
     ("R20", ERROR, A100, {"python": "3.12"}, "use Python 3.8 to 3.11, or torch 2.2.0"),
-    ("R20", ERROR, H200, {"torch.version": "2.15.0", "python": "3.10"}, "use Python 3.11 or newer"),
+    ("R20", ERROR, H200, {"torch.version": "2.15.0", "python": "3.10"}, "use Python 3.11 to 3.15"),
     ("R20", WARNING, CPU, {"torch.version": "2.99.0"}, "2.15.0"),
     ("R20", WARNING, CPU, {"python": "3.13"}, "use Python 3.12"),
     ("R23", ERROR, CPU, {"deepspeed.version": "0.14.0"}, "DeepSpeed 0.14.1"),

@@ -2,7 +2,7 @@
 
 from envbuild.facts.deepspeed import DeepSpeed, Op
 from envbuild.facts.fact import Fact
-from envbuild.facts.read import load
+from envbuild.facts.read import load, paths
 from envbuild.facts.types import Facts, Gpu, Libraries, Release, Toolkit, TorchBuild, TorchVersion
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "TorchBuild",
     "TorchVersion",
     "load",
+    "paths",
 ]

@@ -13,9 +13,7 @@ from pydantic import StringConstraints
 from envbuild.facts.deepspeed import DeepSpeed, ToleratedCuda
 from envbuild.facts.fact import Fact, Lazy
 from envbuild.facts.versions import parse, within
-from envbuild.model import MajorMinor, Version
-
-DottedNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")]
+from envbuild.model import DottedNumber, MajorMinor, Version
 
 
 class Toolkit(Fact):
@@ -59,22 +57,44 @@ class Datacenter(Fact):
 class Release(Fact):
     """One distribution release and its C library; ``images`` are pieces of image references that name it."""
 
-    family: str
+    families: tuple[str, ...]
     images: tuple[str, ...]
     glibc: MajorMinor
+
+
+class MachineCode(Fact):
+    """Compute capabilities that a torch build holds machine code for, oldest first."""
+
+    sm: tuple[MajorMinor, ...]
 
 
 class TorchBuild(Fact):
     """One build variant; ``nccl`` may be a series, such as 2.18, where no more is known."""
 
     nccl: Version | None = None
+    architectures: MachineCode | None = None
+
+
+class ShippedBuild(Fact):
+    """The build variant of a torch release that PyPI ships."""
+
+    build: Annotated[str, StringConstraints(pattern=r"^(cpu|cu[0-9]{2,3})$")]
+
+
+class Companion(Fact):
+    """The release of torchvision or torchaudio that belongs to a torch release."""
+
+    version: Version
 
 
 class TorchVersion(Fact):
-    """One torch release: the Pythons it has wheels for (None: newest unknown) and its builds."""
+    """One torch release: the Pythons it has wheels for (None: newest unknown), its companions and its builds."""
 
     python_min: MajorMinor
     python_max: MajorMinor | None = None
+    pypi: ShippedBuild | None = None
+    torchvision: Companion | None = None
+    torchaudio: Companion | None = None
     builds: dict[str, TorchBuild]
 
 
@@ -130,12 +150,12 @@ class Facts(Lazy):
     def release_of_suite(self, family: str, suite: str) -> Release | None:
         """The distribution release with a code name, if it belongs to the family."""
         release = self.releases.get(suite)
-        return release if release and release.family == family else None
+        return release if release and family in release.families else None
 
     def release_of_image(self, family: str, image: str) -> Release | None:
         """The distribution release that an image reference names, if it belongs to the family."""
         for release in self.releases.values():
-            if release.family == family and any(_names(image, piece) for piece in release.images):
+            if family in release.families and any(_names(image, piece) for piece in release.images):
                 return release
         return None
 

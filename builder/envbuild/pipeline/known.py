@@ -125,11 +125,13 @@ def _fingerprint(bench: Workbench, row: str) -> str:
 
 
 def _inputs(found: project.Project, row: str) -> Iterator[Path]:
-    """The matrix, the row's lock, the templates, and envbuild itself with its facts."""
+    """The matrix, the row's lock, the templates, the facts, and envbuild itself."""
     yield found.matrix
     lock = project.existing_lock(found, row)
     if lock is not None:
         yield lock
     yield from (path for path in sorted(found.templates.rglob("*")) if path.is_file())
+    for folder in found.facts:
+        yield from sorted(folder.glob("*.yaml"))
     package = Path(envbuild.__file__).parent
-    yield from (path for path in sorted(package.rglob("*")) if path.suffix in (".py", ".yaml"))
+    yield from (path for path in sorted(package.rglob("*")) if path.suffix == ".py")

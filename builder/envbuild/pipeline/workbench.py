@@ -61,7 +61,7 @@ class Workbench:
         """What upstream says."""
         from envbuild import facts
 
-        return facts.load()
+        return facts.load(self.project.facts)
 
     @cached_property
     def site(self) -> SiteConfig:

@@ -13,7 +13,8 @@ class Family:
     """One family of distributions.
 
     Attributes:
-        template: File under ``templates/``.
+        template: File under ``templates/`` that says how packages are installed.
+        naming: Key of ``build_packages`` and ``run_packages`` in the facts: whose package names it uses.
         python: Package name patterns for an interpreter with headers and venv; ``{v}`` is major.minor.
         always: Packages every image has.
         verbs: User-space RDMA libraries; without them NCCL falls back to sockets and says nothing.
@@ -21,6 +22,7 @@ class Family:
     """
 
     template: str
+    naming: str
     python: tuple[str, ...]
     always: tuple[str, ...]
     verbs: tuple[str, ...]
@@ -28,7 +30,8 @@ class Family:
 
 
 _APT = Family(
-    template="apt.Dockerfile.j2",
+    template="apt.j2",
+    naming="debian",
     python=("python{v}", "python{v}-venv", "python{v}-dev"),
     always=("ca-certificates",),
     verbs=("ibverbs-providers", "libibverbs1", "librdmacm1"),
