@@ -15,7 +15,7 @@ from envbuild.judge.outside import CONSTRAINTS, WANTED, OutsideReport, outside
 from envbuild.judge.versions import capability
 from envbuild.model import Environment, Finding
 from envbuild.plan import PREFIX
-from envbuild.plan.families import compilers
+from envbuild.plan.families import compilers, python_program
 
 __all__ = ["SCHEMA", "WANTED", "OutsideReport", "inspect", "outside"]
 
@@ -183,7 +183,7 @@ def _environment(env: Environment, outside: OutsideReport, inside: Mapping[str, 
 
 def _startup(env: Environment, outside: OutsideReport, inside: Mapping[str, object]) -> _Told:
     """What happens before the first line of a user's program, and what a probe under ``python -I`` does not see."""
-    right = f"usr/bin/python{env.python}"
+    right = python_program(env).lstrip("/")
     if outside.interpreter != right:
         yield "content.python", f"{PREFIX}/bin/python is {show(outside.interpreter)}, not /{right}"
     for name in outside.hooks:
