@@ -24,7 +24,7 @@ lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile bench/naive/Dockerfile
-	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/* tests/unit/data/gpucode/make.sh
+	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/* tests/unit/data/gpucode/make.sh tests/unit/data/rpmdb/make.sh
 
 type: setup
 	$(BIN)/mypy
