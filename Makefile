@@ -55,9 +55,10 @@ setup: $(STAMP) ## Make the virtual environment and install the package into it
 $(STAMP): pyproject.toml scripts/setup.sh
 	sh scripts/setup.sh $(VENV)
 
-compiler: ## Install a C++ compiler and openssl, only where there are none: tests compile small libraries and verify
-	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] || \
-		sh scripts/engine.sh install g++ libc6-dev openssl
+compiler: ## Install a C++ compiler, openssl, rpm and libdb's tools, only where there are none: the tests' tools and oracles
+	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] && \
+		command -v rpmbuild > /dev/null 2>&1 && command -v db5.3_load > /dev/null 2>&1 || \
+		sh scripts/engine.sh install g++ libc6-dev openssl rpm db5.3-util
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envbuild.judge import archive, config, content, intact, native, native_rules, system
+from envbuild.judge import archive, config, content, intact, native, native_rules, python, system
 from envbuild.judge.compare import error
 from envbuild.judge.files import Examiner
 from envbuild.judge.standards import Standards
@@ -75,7 +75,7 @@ def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[
         outside=outside,
         system=system.system(image, env, said),
         native=native.native(image, env, site, outside.op_files),
-        intact=intact.intact(image, env, site, system.python_folders(env)),
+        intact=intact.intact(image, env, site, python.library_folders(outside.interpreter, env.python)),
         config=config.config(image, env, examiner.leaks, site),
         compat=any(COMPAT.fullmatch(path) for path in image.entries),
     )

@@ -20,6 +20,7 @@ from envbuild.errors import EngineError
 from envbuild.judge import dpkg
 from envbuild.judge.archive import ImageArchive
 from envbuild.judge.installed import Installed
+from envbuild.judge.system import interpreter
 from envbuild.model import Environment
 from envbuild.plan import HOME, PREFIX
 from envbuild.plan.families import cxx_package
@@ -47,6 +48,7 @@ _RUN = re.compile(r"^import[ \t]", re.MULTILINE)
 ENVIRONMENT = (
     "PATH",
     "CC",
+    "COMPILER_PATH",
     "CXX",
     "CUDAHOSTCXX",
     "DS_ACCELERATOR",
@@ -142,7 +144,7 @@ def outside(archive: ImageArchive, env: Environment, said: Installed) -> Outside
     }
     return OutsideReport(
         python=_python(reader),
-        interpreter=archive.resolve(f"{_VENV}/bin/python"),
+        interpreter=interpreter(archive),
         hooks=_hooks(reader, site),
         python_folder=re.sub(rf"{_VENV}/lib/python|/site-packages", "", site) if folders else None,
         torch=_text(torch.get("__version__")),

@@ -24,6 +24,8 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _NEEDED = re.compile(
     r"(?:opt/rh/[^/]+/root/)?(?:(?:usr/)?(?:s?bin|lib64)/|usr/(?:libexec|include)/|usr/lib/(?:gcc|python[\d.]+)/)"
 )
+# Made again from what a site adds (update-ca-trust(8)).
+_MADE = re.compile(r"etc/pki/(?:ca-trust/extracted|java)/")
 _SPARE = re.compile(r"/__pycache__/|\.py[co]$")
 
 
@@ -79,7 +81,7 @@ def _stated(package: rpmdb.Package, places: Places) -> Iterator[Stated]:
         if file.ghost or not file.installed or not (link or stat.S_ISREG(file.mode)):
             continue
         path = places.real(file.path)
-        if file.config and not READ_AT_START.match(path):
+        if (file.config and not READ_AT_START.match(path)) or _MADE.match(path):
             continue
         spare = file.doc or file.config or file.optional or _SPARE.search(path) is not None
         yield Stated(

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuild.errors import InputError
-from envbuild.judge import dpkg, rpm
+from envbuild.judge import dpkg, python, rpm
 from envbuild.judge.archive import ImageArchive
 from envbuild.judge.files import FileFacts, facts_of, is_system
 from envbuild.judge.installed import Installed, Stated, joined
 from envbuild.judge.layers import Entry
 from envbuild.model import Environment
-from envbuild.plan.families import python_program
+from envbuild.plan import PREFIX
 
 _LIBRARY = re.compile(r"(?:opt/rh/[^/]+/root/)?(?:usr/)?lib(?:32|64|x32)?/(?:.+/)?[^/]+\.so(?:\.[^/]+)?")
 _MOST = 20
@@ -47,7 +46,7 @@ class SystemReport:
         files: How many files were compared.
         changed: Files that are not what their package brought.
         missing: Files that a package brought, that something needs, and that are gone.
-        stray: Files in Python's own folder, and libraries in the system's, that no package owns.
+        stray: Python itself, files in its own folder, and libraries in the system's, that no package owns.
         problems: What could not be read.
         more: Of each kind, how many beyond the ones that are named here.
     """
@@ -71,13 +70,9 @@ def installed(image: ImageArchive, scratch: Path) -> Installed:
     return joined((dpkg.installed(image), rpm.installed(image, scratch)))
 
 
-def python_folders(env: Environment) -> tuple[str, ...]:
-    """Folders of the standard library of the row's Python, without a leading slash: it may have two."""
-    try:
-        prefix = python_program(env).rpartition("/bin/")[0].strip("/")
-    except InputError:  # a family that nobody knows: told where the row is read
-        prefix = "usr"
-    return tuple(f"{prefix}/{lib}/python{env.python}" for lib in ("lib", "lib64"))
+def interpreter(image: ImageArchive) -> str | None:
+    """The file behind the environment's ``python``, all links followed."""
+    return image.resolve(f"{PREFIX.strip('/')}/bin/python")
 
 
 def system(image: ImageArchive, env: Environment, said: Installed) -> SystemReport:
@@ -109,7 +104,7 @@ def system(image: ImageArchive, env: Environment, said: Installed) -> SystemRepo
         if how is not None:
             changed.append(Differs(path=path, package=stated.package, how=how))
     stray = sorted(_stray(image, env, said.owned)) if known else []
-    problems = [*said.problems, *(f"digests of the kind {name} are not compared" for name in sorted(unread))]
+    problems = [*said.problems, *(f"digests are not compared: {name}" for name in sorted(unread))]
     found = {"changed": len(changed), "missing": len(missing), "stray": len(stray)}
     return SystemReport(
         known=known,
@@ -145,9 +140,12 @@ def _weighs(stated: int, mode: int) -> bool:
 
 
 def _stray(image: ImageArchive, env: Environment, owned: frozenset[str]) -> Iterator[str]:
-    folders = tuple(f"{folder}/" for folder in python_folders(env))
+    program = interpreter(image)
+    if program is not None and python.is_distributions(program, env.python) and program not in owned:
+        yield program
+    folders = tuple(f"{folder}/" for folder in python.library_folders(program, env.python))
     for path, entry in image.entries.items():
-        python = path.startswith(folders) and entry.kind != "folder" and "/__pycache__/" not in path
+        own = path.startswith(folders) and entry.kind != "folder" and "/__pycache__/" not in path
         library = entry.kind == "file" and _LIBRARY.fullmatch(path) is not None
-        if (python or library) and path not in owned:
+        if (own or library) and path not in owned:
             yield path

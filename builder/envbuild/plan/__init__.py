@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from envbuild.errors import InputError
 from envbuild.facts import Facts, Op
 from envbuild.model import Bootstrap, Environment, Lock, LockedPackage, LockGroup
-from envbuild.plan.families import compilers, cxx_package, family, python_program
+from envbuild.plan.families import compilers, cxx_package, family
 
 PREFIX = "/opt/venv"
 HOME = "/opt/envbuild"
@@ -143,7 +143,7 @@ def make(env: Environment, lock: Lock, facts: Facts) -> Plan:
         toolkit_image=env.base.toolkit_image if toolkit == "image" else None,
         toolkit_digest=env.base.toolkit_digest if toolkit == "image" else None,
         python=env.python,
-        python_program=python_program(env),
+        python_program=f"{distribution.bin}/python{env.python}",
         packages=_unique(
             *distribution.always,
             env.gcc.package,

@@ -60,11 +60,6 @@ def compilers(env: Environment) -> tuple[str, str]:
     return f"{folder}/{env.gcc.package}", f"{folder}/{cxx_package(env)}"
 
 
-def python_program(env: Environment) -> str:
-    """Absolute path of the distribution's interpreter of the row's Python, such as ``/usr/bin/python3.11``."""
-    return f"{family(env).bin}/python{env.python}"
-
-
 def cxx_package(env: Environment) -> str:
     """Package of the C++ compiler that goes with the row's C compiler."""
     return env.gcc.package.replace("gcc", "g++", 1)

@@ -25,7 +25,8 @@ _LOG_LINES = 40
 _COMPILER_SECONDS = 30
 _COMPILERS = ("CC", "CXX", "CUDAHOSTCXX")
 # What a build tool would find a compiler by; gone before any module is imported.
-_HIDDEN = ("CC", "CXX", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")
+_HIDDEN = ("CC", "CXX", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH",
+           "COMPILER_PATH")  # fmt: skip
 # Names only: the environment of a container may hold secrets, and reports are kept.
 _REPORTED = (
     "PATH",
@@ -33,6 +34,7 @@ _REPORTED = (
     "LD_PRELOAD",
     "CC",
     "CXX",
+    "COMPILER_PATH",
     "CUDAHOSTCXX",
     "CUDA_HOME",
     "DS_ACCELERATOR",

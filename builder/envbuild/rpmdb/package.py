@@ -67,7 +67,7 @@ class Package:
         epoch: None where there is none, which is not the same as 0.
         arch: Empty for the signing keys that rpm keeps as packages.
         size: Bytes of all files.
-        algorithm: Of the files' digests, as hashlib calls it.
+        algorithm: Of the files' digests, as hashlib calls it; one that is unknown by its number.
         files: In the package's order.
         problem: Why its files cannot be told; empty otherwise.
     """
@@ -98,12 +98,7 @@ def package(header: Header) -> Package:
     if not name or not version:
         raise RpmdbError("a header without a name or a version")
     number = next(iter(header.numbers(_ALGORITHM)), 1)
-    algorithm = _ALGORITHMS.get(number, "")
-    problem = ""
-    if _BASENAMES not in header and _OLDFILENAMES in header:
-        problem = "its files are listed as rpm did before version 4, which is not read"
-    elif not algorithm:
-        problem = f"its files have digests of the unknown kind {number}"
+    old = _BASENAMES not in header and _OLDFILENAMES in header
     return Package(
         name=name,
         epoch=next(iter(header.numbers(_EPOCH)), None),
@@ -111,9 +106,9 @@ def package(header: Header) -> Package:
         release=release,
         arch=header.text(_ARCH),
         size=next(iter(header.numbers(_LONGSIZE) or header.numbers(_SIZE)), 0),
-        algorithm=algorithm or "md5",
-        files=() if problem else _files(header),
-        problem=problem,
+        algorithm=_ALGORITHMS.get(number, f"kind {number}"),
+        files=_files(header),
+        problem="its files are listed as rpm did before version 4, which is not read" if old else "",
     )
 
 

@@ -18,7 +18,8 @@ MAGIC = b"SQLite format 3\0"
 # rpm's own table needs 5 steps for a row; counted in thousands.
 _STEPS = 1000
 _MAX_THOUSANDS = 2000
-_QUERY = "SELECT typeof(blob), length(blob), hnum FROM Packages NOT INDEXED"
+# The length of a text would be counted in its characters, all of them loaded.
+_QUERY = "SELECT CASE typeof(blob) WHEN 'blob' THEN length(blob) END, hnum FROM Packages NOT INDEXED"
 _ONE = "SELECT blob FROM Packages WHERE hnum = ?"
 _FUNCTIONS = {"typeof", "length"}
 # Of its definition (rpm 4.16 to 4.18): with these words alone nothing in it can be computed.
@@ -49,8 +50,8 @@ def values(file: Path, size: int, largest: int, most: int) -> Iterator[bytes]:
             if len(rows) > most:
                 raise RpmdbError(f"it has more than {most} packages")
             left = size
-            for kind, length, number in rows:
-                if kind != "blob" or not isinstance(number, int) or length > largest:
+            for length, number in rows:
+                if length is None or not isinstance(number, int) or length > largest:
                     raise RpmdbError(f"the row {number!r:.40} holds no header")
                 left -= length
                 if left < 0:
