@@ -186,6 +186,17 @@ FROM_OUTSIDE: dict[str, tuple[Mapping[str, bytes | None], list[str]]] = {
     ),
     "another Python": ({"opt/venv/pyvenv.cfg": b"version = 3.12.1\n"}, ["content.python", "content.python"]),
     "no Python": ({"opt/venv/pyvenv.cfg": None}, ["content.python"]),
+    "a Python that somebody compiled": (
+        {"opt/venv/bin/python": LINK + b"/usr/local/bin/python3.11", "usr/local/bin/python3.11": b"ELF"},
+        ["content.python"],
+    ),
+    "another Python of the distribution": (
+        {
+            "opt/venv/bin/python": LINK + b"/opt/rh/rh-python38/root/usr/bin/python3.8",
+            "opt/rh/rh-python38/root/usr/bin/python3.8": b"ELF",
+        },
+        ["content.python"],
+    ),
     "a program in Python's place": ({"opt/venv/bin/python": b"#!/bin/sh\n"}, ["content.python"]),
     "a hook at every start": ({f"{SITE}/sitecustomize.py": b"import torch"}, ["content.hooks"]),
     "a start-up file that nobody owns": ({f"{SITE}/patch.pth": b"import patch"}, ["content.hooks"]),
@@ -303,6 +314,11 @@ def test_each_variable_of_the_image_is_looked_at(name: str) -> None:
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"])
 def test_what_the_probes_do_not_heed_must_not_be_set(name: str) -> None:
     assert rules(seen(image(FILES, {**VARIABLES, name: "/shadow"})), INSIDE) == ["content.env"]
+
+
+def test_the_interpreter_of_a_software_collection_is_the_distributions() -> None:
+    python = "opt/rh/rh-python311/root/usr/bin/python3.11"
+    assert rules(outside_of({"opt/venv/bin/python": LINK + f"/{python}".encode(), python: b"ELF"}), INSIDE) == []
 
 
 def test_an_empty_report_passes_nothing() -> None:

@@ -149,7 +149,8 @@ def test_a_file_that_is_no_database_says_why(make: Callable[[Path], bytes], why:
 def test_more_than_any_system_has_is_refused(scratch: Path, monkeypatch: pytest.MonkeyPatch, sqlite: bytes) -> None:
     two = sqlite_file(scratch, [BLOB, BLOB])
     for name, value, why in (
-        ("_MAX_PACKAGES", 1, "more than 1 packages"), ("_MAX_FILES", 5, "more than 5 files"), ("LARGEST", 9, "bytes"),
+        ("_MAX_PACKAGES", 1, "more than 1 packages"), ("_MAX_FILES", 5, "8 files"), ("LARGEST", 9, "bytes"),
+        ("_MAX_CHARACTERS", 100, "characters of paths"),
     ):  # fmt: skip
         with monkeypatch.context() as patch, pytest.raises(RpmdbError, match=why):
             patch.setattr(room, name, value)

@@ -21,7 +21,8 @@ LARGEST = 768 << 20
 _NAMES = ("rpmdb.sqlite", "Packages.db", "Packages")
 _WANTED = re.compile(rf"(?:{'|'.join(FOLDERS)})/(?:{'|'.join(map(re.escape, _NAMES))}|rpmdb\.sqlite-wal)")
 _NDB = b"RpmP"
-_MAX_PACKAGES, _MAX_FILES = 50_000, 1_000_000
+_MAX_PACKAGES, _MAX_FILES = 50_000, 600_000
+_MAX_CHARACTERS = 128 << 20  # of all paths together
 _MAX_PROBLEMS = 20
 
 
@@ -56,7 +57,7 @@ def read(main: BinaryIO, log: BinaryIO | None, scratch: Path) -> Database:
     """
     found: list[Package] = []
     problems: list[str] = []
-    files = 0
+    files = characters = 0
     for number, blob in enumerate(_values(main, log, scratch)):
         if number >= _MAX_PACKAGES:
             raise RpmdbError(f"it has more than {_MAX_PACKAGES} packages")
@@ -69,8 +70,9 @@ def read(main: BinaryIO, log: BinaryIO | None, scratch: Path) -> Database:
         if one.problem and len(problems) < _MAX_PROBLEMS:
             problems.append(f"{one.label}: {one.problem}")
         files += len(one.files)
-        if files > _MAX_FILES:
-            raise RpmdbError(f"its packages have more than {_MAX_FILES} files")
+        characters += sum(len(file.path) for file in one.files)
+        if files > _MAX_FILES or characters > _MAX_CHARACTERS:
+            raise RpmdbError(f"its packages have {files} files and {characters} characters of paths, or more")
         found.append(one)
     found.sort(key=lambda one: (one.name, one.label, one.epoch or 0))
     return Database(packages=tuple(found), problems=tuple(problems))

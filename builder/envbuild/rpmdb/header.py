@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from envbuild.rpmdb.faults import RpmdbError
 
 # Of a header as rpm itself refuses more (HEADER_TAGS_MAX), of one tag what no package comes near.
-_MAX_ENTRIES, _MAX_COUNT = 0xFFFF, 1_000_000
+_MAX_ENTRIES, _MAX_COUNT = 0xFFFF, 250_000
 # The largest header of a kernel's sources has some 4 MB.
 LARGEST = 64 << 20
 _COUNTS, _ENTRY = struct.Struct(">II"), struct.Struct(">IIiI")

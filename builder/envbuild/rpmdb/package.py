@@ -19,7 +19,7 @@ _VERIFY_DIGEST, _VERIFY_LINK, _VERIFY_MODE = 1 << 0, 1 << 2, 1 << 6
 # By the numbers of OpenPGP (RFC 4880, 9.4); without the tag it is MD5.
 _ALGORITHMS = {1: "md5", 2: "sha1", 8: "sha256", 9: "sha384", 10: "sha512", 11: "sha224"}
 # What building the paths of one package may cost; a hostile header has long folders for many names.
-_MAX_CHARACTERS = 128 << 20
+_MAX_CHARACTERS = 32 << 20
 _MAX_PATH = 4096
 _T = TypeVar("_T")
 
