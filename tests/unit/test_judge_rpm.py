@@ -33,6 +33,7 @@ ENV = Environment.model_validate(
 Files = Mapping[str, bytes | str]
 # As glibc and Python lie on Enterprise Linux: /lib64 is a link, and packages say /lib64 of what is in /usr/lib64.
 LIBC = {"/lib64/libc-2.28.so": b"c", "/lib64/libc.so.6": "libc-2.28.so", "/usr/share/doc/glibc/NEWS": b"news"}
+MADE = {"/usr/bin/made": b"made again"}
 OTHER = {
     "/lib/libc-2.28.so": b"c32",
     "/usr/bin/tool": b"tool",
@@ -47,6 +48,12 @@ HEADERS = (
     package("rh-python38-python", "3.8.18", files=SCL),
     package("gcc-toolset-11-gcc", "11.2.1", files={GCC: b"gcc"}),
     package("gpg-pubkey", "1"),
+    # Left out at the installation, replaced by another package's, and verified in nothing but its presence.
+    package(
+        "parts",
+        files={"/usr/bin/left-out": b"", "/usr/bin/tool": b"other", "/usr/bin/made": b"first"},
+        change={1029: [2, 1, 0], 1045: [~1 & 0xFFFFFFFF] * 3},
+    ),
 )
 
 
@@ -77,7 +84,10 @@ def image(*layers: Files) -> io.BytesIO:
 @pytest.fixture
 def root(tmp_path: Path) -> dict[str, bytes | str]:
     """The files of a system that is as it was installed."""
-    files = {f"usr{path}" if path.startswith("/lib") else path: data for path, data in {**LIBC, **OTHER, **SCL}.items()}
+    files = {
+        f"usr{path}" if path.startswith("/lib") else path: data
+        for path, data in {**LIBC, **OTHER, **SCL, **MADE}.items()
+    }
     del files["/usr/share/doc/glibc/NEWS"]
     return {
         "lib": "usr/lib", "lib64": "usr/lib64", **files, GCC: b"gcc", "/opt/venv/bin/python": PYTHON,
@@ -100,7 +110,7 @@ def told(looked: Looked) -> list[tuple[str, str]]:
 
 def test_a_system_as_it_was_installed_has_nothing_to_tell(root: Files, tmp_path: Path) -> None:
     looked = look(tmp_path, root)
-    assert told(looked) == [] and looked.system.known and looked.system.files == 9
+    assert told(looked) == [] and looked.system.known and looked.system.files == 10
     assert looked.outside.system == {"gcc-toolset-11-gcc": "11.2.1", "glibc": "2.28"}
     assert looked.outside.interpreter == PYTHON.lstrip("/")
 
@@ -152,7 +162,7 @@ def test_the_last_layers_database_counts(root: Files, tmp_path: Path, monkeypatc
     monkeypatch.setattr("envbuild.judge.files._IN_MEMORY", 4)  # each of them in a file of its own
     newer = (*HEADERS, package("more", files={"/usr/lib64/libmore.so": b"more"}))
     looked = look(tmp_path, root, {DATABASE: sqlite_file(tmp_path, newer), "usr/lib64/libmore.so": b"more"})
-    assert told(looked) == [] and looked.system.files == 10
+    assert told(looked) == [] and looked.system.files == 11
 
 
 def test_berkeley_db_is_read_where_it_lies(root: dict[str, bytes | str], tmp_path: Path) -> None:

@@ -155,6 +155,9 @@ def test_more_than_any_system_has_is_refused(scratch: Path, monkeypatch: pytest.
         with monkeypatch.context() as patch, pytest.raises(RpmdbError, match=why):
             patch.setattr(room, name, value)
             read(two, scratch)
+    with monkeypatch.context() as patch, pytest.raises(RpmdbError, match="more than 0 packages"):
+        patch.setattr(room, "_MAX_PACKAGES", 0)
+        read(BDB["big"], scratch)
     with monkeypatch.context() as patch, pytest.raises(RpmdbError, match="SQLite cannot read it: interrupted"):
         patch.setattr("envbuild.rpmdb.sqlite._STEPS", 1)
         patch.setattr("envbuild.rpmdb.sqlite._MAX_THOUSANDS", 3)
