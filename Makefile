@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration sabotage bench soak setup compiler engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage bench soak setup compiler engine-start engine-stop schema clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup engine-start ## Build, prove and tag the cpu row, then show its evidence (all set-up included)
 	$(BIN)/envbuild build cpu
@@ -40,6 +40,9 @@ cli: setup ## Tests of the command line as a user types it
 
 integration: setup compiler engine-start ## Tests on a real Docker Engine
 	$(PY) -m pytest tests/integration
+
+integration-cuda: setup engine-start ## Build the rows whose CUDA toolkit comes from wheels, without a GPU (30 GB, 20 minutes)
+	$(PY) -m pytest tests/cuda
 
 sabotage: setup engine-start ## Spoil the proven image in every known way; each has to be caught (SABOTAGE_ALONE=1: an image for each)
 	$(PY) -m pytest tests/sabotage
