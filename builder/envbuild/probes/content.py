@@ -26,13 +26,13 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _LOG_LINES = 40
 _COMPILER_SECONDS = 30
 _COMPILERS = ("CC", "CXX", "CUDAHOSTCXX")
-# What a build tool would find a compiler by; gone before any module is imported.
 # Compilers, assemblers, linkers and what drives them, with the prefixes and versions that distributions give them.
 _BUILDS = re.compile(
     r"(.*-)?(cc|c89|c99|tcc|c\+\+|gcc|g\+\+|gfortran|cpp|clang|clang\+\+|clang-cpp|icc|icx|icpc|icpx|nvc|nvc\+\+|nvcc"
     r"|hipcc|cicc|ptxas|fatbinary|nvlink|cudafe\+\+|as|ld|lld|mold|collect2|cc1|cc1plus|gmake|make|cmake|ccmake|ninja"
     r"|ninja-build|meson|bazel|ccache|distcc|sccache)([-.][a-z0-9.]+)?$"
 )
+# What a build tool would find a compiler by; gone before any module is imported.
 _HIDDEN = ("CC", "CXX", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH",
            "COMPILER_PATH")  # fmt: skip
 # Names only: the environment of a container may hold secrets, and reports are kept.
