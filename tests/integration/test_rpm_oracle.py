@@ -267,6 +267,7 @@ def inspect(
         scratch.mkdir(exist_ok=True)
         with engine.save(tag) as stream:
             looked = inspection.look(stream, ENV, scratch)
+        engine.untag(tag)  # the next one takes the name, and nothing is left without one
         assert list(scratch.iterdir()) == []
         json.dumps(looked.as_dict())
         found = inspection.judge(ENV, looked, None, Standards())
