@@ -44,6 +44,18 @@ class UnseenGpu(Fact):
     through: Version
 
 
+class Launcher(Fact):
+    """Options that people give to the ``deepspeed`` launcher and that it does not know."""
+
+    refuses: tuple[str, ...]
+
+
+class NativeFlags(Fact):
+    """Compiler flags by which every builder ties an op to the CPU of the build machine."""
+
+    flags: tuple[str, ...]
+
+
 class CpuNumactl(Fact):
     """The DeepSpeed releases (``before`` excluded) that need a package, or a variable, on the CPU accelerator."""
 
@@ -158,6 +170,8 @@ class DeepSpeed(Lazy):
     newest: Minimum
     minimums: Minimums
     unseen_gpu: UnseenGpu
+    launcher: Launcher
+    native_flags: NativeFlags
     cpu_numactl: CpuNumactl
     cpu_fp16: CpuFp16
     pydantic: tuple[Pydantic, ...]

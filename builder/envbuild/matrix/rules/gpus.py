@@ -146,21 +146,14 @@ def _left_out(listed: list[str], gpus: dict[int, Gpu]) -> Iterator[Problem]:
 
 def _torch_for(env: Environment, facts: Facts, gpu: Gpu) -> str:
     """The nearest torch releases with a build that runs on a GPU, as a fix."""
-    fitting = {
-        version: f"{version}+{name}"
-        for version, torch in facts.versions.items()
-        for name, build in torch.builds.items()
-        if build.architectures and _covered(gpu.sm, build.architectures.sm)
-    }
-    same = [
-        f"torch's build {name}"
-        for name, build in facts.versions[env.torch.version].builds.items()
-        if build.architectures and _covered(gpu.sm, build.architectures.sm)
-    ]
-    near = neighbours(env.torch.version, fitting)
-    return either(*(f"use {way}" for way in same)) or (
-        f"use torch {' or '.join(fitting[version] for version in near)}" if near else ""
-    )
+    fitting: dict[str, str] = {}
+    for version, torch in facts.versions.items():
+        for name, build in torch.builds.items():
+            if build.architectures and _covered(gpu.sm, build.architectures.sm):
+                fitting.setdefault(version, f"{version}+{name}")
+    own = fitting.get(env.torch.version)
+    near = [own] if own else [fitting[version] for version in neighbours(env.torch.version, fitting)]
+    return f"use torch {' or '.join(near)}" if near else ""
 
 
 def _covered(sm: str, compiled: Iterable[str]) -> bool:

@@ -20,6 +20,7 @@ def baseline_can_be_held(env: Environment, facts: Facts) -> Iterator[Problem]:
     """
     baseline, key = env.cpu_baseline, ("cpu_baseline",)
     x86 = baseline.startswith("x86-64")
+    flags = facts.deepspeed.native_flags
     own = "linux/amd64" if x86 else "linux/arm64"
     others = [platform for platform in env.platforms if platform != own]
     if others:
@@ -31,6 +32,7 @@ def baseline_can_be_held(env: Environment, facts: Facts) -> Iterator[Problem]:
                 f"platforms: [{own}]",
                 f"a row of its own for {', '.join(others)} with cpu_baseline: {'armv8-a' if x86 else 'x86-64-v3'}",
             ),
+            facts=(flags,),
         )
     elif not x86:
         yield Problem(
@@ -38,6 +40,7 @@ def baseline_can_be_held(env: Environment, facts: Facts) -> Iterator[Problem]:
             severity=Severity.WARNING,
             message=f"that the ops keep to {baseline} cannot be verified: only x86-64 code is disassembled",
             fix="build on the oldest CPU that the row is meant for, and let it train there",
+            facts=(flags,),
         )
     elif baseline == "x86-64-v4":
         yield Problem(
@@ -45,6 +48,7 @@ def baseline_can_be_held(env: Environment, facts: Facts) -> Iterator[Problem]:
             severity=Severity.INFO,
             message="x86-64-v4 is AVX-512: machines without it cannot run the ops",
             fix="cpu_baseline: x86-64-v3 where such machines are to be served",
+            facts=(flags,),
         )
     elif baseline == "x86-64-v2":
         yield Problem(
@@ -52,6 +56,7 @@ def baseline_can_be_held(env: Environment, facts: Facts) -> Iterator[Problem]:
             severity=Severity.INFO,
             message="x86-64-v2 has no AVX: the CPU optimizer runs without vectors",
             fix="cpu_baseline: x86-64-v3 unless CPUs from before 2013 are to be served",
+            facts=(flags,),
         )
 
 
@@ -92,4 +97,5 @@ def no_zero_offload_flag(env: Environment, facts: Facts) -> Iterator[Problem]:
                 key=("env", name),
                 message=f"{name} holds {word}, which DeepSpeed's launcher refuses (exit code 2)",
                 fix="remove it, and set zero_optimization.offload_optimizer in the ds_config",
+                facts=(facts.deepspeed.launcher,),
             )

@@ -45,7 +45,7 @@ def nccl_has_no_table(env: Environment, facts: Facts) -> Iterator[Problem]:
     built = cuda_of_build(env.torch.build)
     if env.accelerator != "cuda" or built is None:
         return
-    major = built.split(".")[0]
+    major, build = built.split(".")[0], facts.torch_build(env.torch.version, env.torch.build)
     for key, requirement in _requirements(env):
         found = re.match(r"nvidia[-_.]nccl[-_.]cu([0-9]+)", requirement, re.IGNORECASE)
         if found and found[1] != major:
@@ -54,6 +54,7 @@ def nccl_has_no_table(env: Environment, facts: Facts) -> Iterator[Problem]:
                 severity=Severity.WARNING,
                 message=f"{found[0]} is for CUDA {found[1]}, and torch {env.torch_version} loads the one for {major}",
                 fix=f"remove it: torch asks for its own nvidia-nccl-cu{major}",
+                facts=(build,) if build else (),
             )
     if "nccl" in env.claimed or any(each.severity is not Severity.INFO for each in nccl_is_torchs(env, facts)):
         yield Problem(
@@ -62,6 +63,7 @@ def nccl_has_no_table(env: Environment, facts: Facts) -> Iterator[Problem]:
             message=f"no table says which NCCL goes with CUDA {built}: what counts is the one that torch "
             f"{env.torch_version} carries, built for CUDA {major}",
             fix="nothing to do beyond R11",
+            facts=(build,) if build else (),
         )
 
 
