@@ -14,7 +14,7 @@ BROKEN: list[Broken] = [
     ("R23", ERROR, CPU, {"deepspeed.version": "0.14.0"}, "DeepSpeed 0.14.1"),
     ("R23", ERROR, CPU, {"deepspeed.version": "0.14.4"}, "packages: [numactl], or set LOCAL_SIZE"),
     ("R23", ERROR, CPU, {"deepspeed.version": "0.15.4"}, "DeepSpeed 0.16.0"),
-    ("R25", WARNING, "h100-cu124", {"torch.version": "2.6.0"}, "use DeepSpeed 0.16.0 or newer, or a torch older than 2.6"),
+    ("R25", WARNING, "h100-cu124", {"torch.version": "2.6.0"}, "DeepSpeed 0.16.0 or newer, or a torch older than 2.6"),
     ("OPS", ERROR, CPU, {"deepspeed.ops": ["shm_comm"]}, "deepspeed_shm_comm"),
     ("OPS", ERROR, H200, {"deepspeed.ops": ["deepspeed_shm_comm"]}, "fused_adam"),
     ("OPS", ERROR, H200, {"cuda.toolkit": "none", "deepspeed.ops": ["fused_adam"]}, "set cuda.toolkit"),

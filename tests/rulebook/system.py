@@ -30,7 +30,7 @@ BROKEN: list[Broken] = [
     ("R16", WARNING, A100, {"base.image": CUDA118, "driver": "495.29.05"}, "520.61.05"),
     ("R16", INFO, A100, {"base.image": "nvidia/cuda:12.4.1-base-ubuntu22.04", "driver": "525"}, "plain system image"),
     ("R16", WARNING, H200, {"cuda.version": "14.0"}, "check it by hand"),
-    ("R21", WARNING, CPU, {"base.image": "ubuntu:20.04", "family": "ubuntu", "base.bootstrap": None}, "key: base.image"),
+    ("R21", WARNING, CPU, {"base.image": "ubuntu:20.04", "family": "ubuntu", "base.bootstrap": None}, "base.image"),
     ("R21", WARNING, CPU, {"base.bootstrap.suite": "focal", "family": "ubuntu"}, "key: base.bootstrap.suite"),
     ("R21", WARNING, A100, {"waivers": []}, "pin base.toolkit_digest"),
     ("R21", WARNING, A100, {"waivers": [], "base.toolkit_digest": "sha256:" + "0" * 64}, "key: base.toolkit_image"),

@@ -23,7 +23,7 @@ BROKEN: list[Broken] = [
     ("R07", WARNING, V100, {"cuda.version": "10.2"}, "use the toolkit 11.3"),
     ("R07", WARNING, V100, {"cuda.version": "12.1", "deepspeed.version": "0.9.0"}, "toolkit 11.3"),
     ("R18", ERROR, A100, {"deepspeed.version": "0.14.2", "cuda.toolkit": "none"}, "newer than 0.14.2"),
-    ("R18", ERROR, A100, {"deepspeed.version": "0.14.2", "base.toolkit_image": RUNTIME}, "11.8.0-cudnn8-devel-ubuntu22.04"),
+    ("R18", ERROR, A100, {"deepspeed.version": "0.14.2", "base.toolkit_image": RUNTIME}, "cudnn8-devel-ubuntu22.04"),
     ("R18", ERROR, A100, {"base.toolkit_image": "nvidia/cuda:11.8.0-base-ubuntu22.04"}, "11.8.0-devel-ubuntu22.04"),
 ]  # fmt: skip
 

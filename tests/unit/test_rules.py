@@ -162,7 +162,7 @@ def test_a_waiver_that_ran_out_is_an_error_and_the_warning_is_back() -> None:
     ("one", "said"),
     [
         (waiver(key="base.toolkit_image"), "waives nothing: the rule does not object there"),
-        (waiver(rule="R04", key=""), "the waiver of R04 waives nothing"),
+        (waiver(rule="R25", key=""), "the waiver of R25 waives nothing"),
         (waiver(rule="R27", key=""), "there is no rule R27"),
         (waiver(rule="R02", key=""), "R02 is an error here, and errors cannot be waived"),
         (waiver(rule="R02", key="deepspeed.version"), "R02 at deepspeed.version is an error here"),
