@@ -10,6 +10,8 @@ from envbuild.matrix.tree import Entry, Mapping, Problem, Scalar, quoted
 
 # A reader has to hold the chain in the head.
 MAX_CHAIN = 8
+# How many mistyped parents get a suggestion: one looks at every row of the file, so all of them would take their product.
+_MAX_GUESSES = 20
 EXTENDS = "extends"
 
 
@@ -42,6 +44,7 @@ class Resolver:
         # By row: the merged mapping, None when its chain is broken, and how many rows lie beneath it.
         self._done: dict[str, tuple[Mapping | None, int]] = {}
         self._problems: dict[tuple[str, Problem], None] = {}
+        self._guesses: dict[str, str] = {}
 
     def resolve(self) -> Resolved:
         """Every row, in the order of the file."""
@@ -86,10 +89,15 @@ class Resolver:
         if not isinstance(entry.node, Scalar) or entry.node.text is None:
             self._tell(name, "must be the name of another row")
         elif entry.node.text not in self._rows:
-            self._tell(name, f"there is no row {quoted(entry.node.text)}{near(entry.node.text, self._rows)}")
+            self._tell(name, f"there is no row {quoted(entry.node.text)}{self._near(entry.node.text)}")
         else:
             return entry.node.text
         return None
+
+    def _near(self, word: str) -> str:
+        if word not in self._guesses and len(self._guesses) < _MAX_GUESSES:
+            self._guesses[word] = near(word, self._rows)
+        return self._guesses.get(word, "")
 
     def _circle(self, chain: list[str], again: str) -> None:
         circle = [*chain[chain.index(again) :], again]
