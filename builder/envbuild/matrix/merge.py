@@ -10,7 +10,7 @@ from envbuild.matrix.tree import Entry, Mapping, Problem, Scalar, quoted
 
 # A reader has to hold the chain in the head.
 MAX_CHAIN = 8
-# How many mistyped parents get a suggestion: one looks at every row of the file, so all of them would take their product.
+# How many mistyped parents get a suggestion: each looks at every row, so all of them would take their product.
 _MAX_GUESSES = 20
 EXTENDS = "extends"
 
