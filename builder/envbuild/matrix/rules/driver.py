@@ -44,10 +44,11 @@ def driver_for_row(env: Environment, facts: Facts) -> Iterator[Problem]:
         floor = max(floors, key=lambda each: parse(each.floor))
         if parse(env.driver) < parse(floor.floor):
             rescued = _compat(env, facts, wanted[-1])
+            names = [facts.gpus[name].name if name in facts.gpus else name for name in env.gpus]
             yield Problem(
                 key=_KEY,
                 severity=Severity.INFO if rescued else Severity.ERROR,
-                message=f"CUDA {wanted[-1]} on {', '.join(env.gpus) or 'a GPU'} needs driver {floor.floor} or newer, "
+                message=f"CUDA {wanted[-1]} on {', '.join(names) or 'a GPU'} needs driver {floor.floor} or newer, "
                 f"the row is meant for {env.driver}" + (f"; {rescued} makes up for that" if rescued else ""),
                 fix=either(f'driver: "{floor.floor}"', "an older CUDA"),
                 facts=(floor,),

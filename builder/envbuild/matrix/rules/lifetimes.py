@@ -27,7 +27,7 @@ def bases_are_supported(env: Environment, facts: Facts) -> Iterator[Problem]:
 
 def _end(root: Root, what: str, lifetime: Lifetime | None) -> Iterator[Problem]:
     if lifetime is None:
-        message = f"until when {what} ({root.name}) is supported is unknown to the facts, unverified"
+        message = f"the end of support for {what} ({root.name}) is unknown to the facts, unverified"
         yield unchecked(root.key, message, fix="look it up, and pin a digest")
         return
     path = ".".join(map(str, root.key))

@@ -82,7 +82,7 @@ def hanging_collectives_end(env: Environment, facts: Facts) -> Iterator[Problem]
             yield Problem(
                 key=key,
                 severity=Severity.WARNING,
-                message=f"torch {env.torch.version} calls {name} {right}",
+                message=f"torch {env.torch.version} reads {right} in place of {name}",
                 fix=f"{right}: {value}",
                 facts=(named,),
             )
