@@ -27,7 +27,7 @@ KEPT: list[Kept] = [
     ("R17", A100, {"deepspeed.version": "0.11.1", "pins": ["pydantic~=1.10"]}),
     ("R17", A100, {"deepspeed.version": "0.12.3"}),
     ("R17", CPU, {"pins": ["pydantic>=1.10"]}),
-    ("R23", CPU, {"deepspeed.version": "0.14.1"}),
+    ("R23", CPU, {"deepspeed.version": "0.14.1", "env": {"LOCAL_SIZE": "2"}}),
     ("R23", CPU, {"deepspeed.version": "0.14.4", "packages": ["numactl"]}),
     ("R23", CPU, {"deepspeed.version": "0.15.4", "env": {"LOCAL_SIZE": "2"}}),
     ("R23", CPU, {"deepspeed.version": "0.16.0"}),

@@ -34,7 +34,7 @@ def test_every_fact_names_an_origin_outside_the_project() -> None:
         assert re.match(
             r"wheel (METADATA|file names|torch)|ELF members|host_config\.h|DeepSpeed (tag|sdist)|NVIDIA"
             r"|measured by running|pytorch/(builder|pytorch)|(Debian|Ubuntu|CentOS|Enterprise Linux) .*package"
-            r"|CentOS project|Rocky Linux wiki|no primary source",
+            r"|CentOS project|Rocky Linux wiki|Red Hat documentation|no primary source",
             fact.source,
         ), fact
     # What was not checked carries a note that says what is missing, or a distribution package as second-hand source.
