@@ -376,6 +376,26 @@ def test_a_row_that_inherits_too_much_is_refused() -> None:
     assert found == ["4:3: environments.one: has more than 10,000 values"]
 
 
+MUCH = {
+    "packages": "packages: [" + "a, " * 5000 + "b]",
+    "env": "env: {" + ", ".join(f"V{i}: x" for i in range(5000)) + "}",
+    "unknown": ", ".join(f"k{i}: x" for i in range(5000)),
+}
+
+
+@pytest.mark.parametrize("kind", MUCH)
+def test_a_small_file_whose_rows_inherit_too_much_is_refused(kind: str) -> None:
+    # Some 150 KB, which would come to 25 million values.
+    rows = "".join(f"  r{i}: {{extends: one, env: {{A: b}}}}\n" for i in range(5000))
+    if kind == "unknown":
+        text = GOOD.replace("environments:", f"defaults: {{{MUCH[kind]}}}\nenvironments:") + rows
+    else:
+        text = change("family: debian", f"family: debian\n    {MUCH[kind]}") + rows
+    said = "the rows come to more than 2,000,000 values here, with what they inherit"
+    [here] = [line for line in complaints(text) if said in line]
+    assert re.match(r"[0-9]+:3: environments\.r[0-9]+: ", here)
+
+
 def test_chains_are_bounded_and_circles_named() -> None:
     rows = "".join(f"  r{i}: {{extends: r{i + 1}}}\n" for i in range(1000))
     found = complaints(GOOD.replace("  one:", f"{rows}  r1000:"))
