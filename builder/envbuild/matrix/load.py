@@ -126,6 +126,7 @@ class _Reader:
         self.findings: dict[tuple[tuple[int, int], str, str], Finding] = {}
         # Values of the rows read so far, with what they inherit.
         self.values = 0
+        self.told_too_many = False
 
     def take(self, problems: list[tree.Problem]) -> None:
         for problem in problems:
@@ -148,7 +149,9 @@ class _Reader:
     def too_many(self, name: str, entry: Entry) -> None:
         """Note that what the rows inherit is too much, at the row where it became so."""
         message = f"the rows come to more than {MAX_VALUES:,} values here, with what they inherit"
-        self.tell(f"environments.{_show(name)}", (entry.line, entry.column), message)
+        if not self.told_too_many:
+            self.tell(f"environments.{_show(name)}", (entry.line, entry.column), message)
+        self.told_too_many = True
 
     @property
     def full(self) -> bool:
