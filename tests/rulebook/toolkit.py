@@ -25,9 +25,12 @@ BROKEN: list[Broken] = [
     ("R18", ERROR, A100, {"deepspeed.version": "0.14.2", "cuda.toolkit": "none"}, "newer than 0.14.2"),
     ("R18", ERROR, A100, {"deepspeed.version": "0.14.2", "base.toolkit_image": RUNTIME}, "cudnn8-devel-ubuntu22.04"),
     ("R18", ERROR, A100, {"base.toolkit_image": "nvidia/cuda:11.8.0-base-ubuntu22.04"}, "11.8.0-devel-ubuntu22.04"),
+    ("WHEELS", ERROR, "h100-cu126", {"cuda.toolkit": "wheels"}, "set cuda.toolkit to image"),
 ]  # fmt: skip
 
 KEPT: list[Kept] = [
+    ("WHEELS", "b200-cu132", {}),
+    ("WHEELS", "h100-cu126", {"cuda.toolkit": "none"}),
     ("R01", H200, {"gcc.version": "15.2"}),
     ("R01", A100, {"gcc.version": "13.1", "cuda.toolkit": "none"}),
     ("R06", H200, {**MIXED, "deepspeed.version": "0.14.3"}),

@@ -32,7 +32,7 @@ def test_every_fact_names_an_origin_outside_the_project() -> None:
     assert len(found) > 100
     for fact in found:
         assert re.match(
-            r"wheel (METADATA|file names|torch)|ELF members|host_config\.h|DeepSpeed (tag|sdist)|NVIDIA"
+            r"wheel (METADATA|file names|file lists|torch)|ELF members|host_config\.h|DeepSpeed (tag|sdist)|NVIDIA"
             r"|measured by running|pytorch/(builder|pytorch)|(Debian|Ubuntu|CentOS|Enterprise Linux) .*package"
             r"|CentOS project|Rocky Linux wiki|Red Hat documentation|no primary source",
             fact.source,

@@ -34,6 +34,7 @@ class Minimums(Lazy):
     cuda13: Minimum
     skip_cuda_check: Minimum
     weights_only: Minimum
+    import_without_gpu: Minimum
     cpu: Minimum
     cpu_detected: Minimum
 

@@ -23,6 +23,12 @@ class Toolkit(Fact):
     max_gcc: int
 
 
+class ToolkitWheels(Fact):
+    """The first CUDA whose wheels make a toolkit."""
+
+    since: MajorMinor
+
+
 class Architecture(Fact):
     """The toolkits that compile for one compute capability, both ends included; None is an open end."""
 
@@ -166,6 +172,7 @@ class Facts(Lazy):
     """All facts, by the names that rows use."""
 
     toolkits: dict[str, Toolkit]
+    toolkit_wheels: ToolkitWheels
     architectures: dict[str, Architecture]
     drivers: dict[str, DriverFloor]
     bundled_drivers: dict[str, BundledDriver]

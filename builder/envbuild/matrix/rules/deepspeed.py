@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuild.facts import Facts
-from envbuild.facts.versions import parse, within
+from envbuild.facts.versions import cuda_of_build, parse, within
 from envbuild.matrix.rules.problem import Problem, either, unknown
 from envbuild.matrix.tree import KeyPath
 from envbuild.model import Environment, Severity
@@ -103,6 +103,26 @@ def checkpoints_can_be_loaded(env: Environment, facts: Facts) -> Iterator[Proble
             severity=Severity.WARNING,
             message=f"torch {env.torch.version} loads weights only unless told otherwise, and DeepSpeed "
             f"{env.deepspeed.version} does not tell it: its checkpoints hold more than weights and do not load",
+            fix=either(f"use DeepSpeed {minimum.version} or newer", f"a torch older than {minimum.torch_since}"),
+            facts=(minimum,),
+        )
+
+
+def import_without_gpu(env: Environment, facts: Facts) -> Iterator[Problem]:
+    """TRITON: DeepSpeed can be imported where there is no GPU, as its ops are compiled while an image is built.
+
+    torch's CPU builds bring no triton, so nothing is asked of a driver there.
+    """
+    minimum = facts.deepspeed.minimums.import_without_gpu
+    if (
+        cuda_of_build(env.torch.build) is not None
+        and within(env.torch.version, minimum.torch_since, None)
+        and not within(env.deepspeed.version, minimum.version, None)
+    ):
+        yield Problem(
+            key=("deepspeed", "version"),
+            message=f"DeepSpeed {env.deepspeed.version} asks triton for a driver while it is imported, and the triton "
+            f"of torch {env.torch.version} fails where there is none: the ops cannot be compiled in a container",
             fix=either(f"use DeepSpeed {minimum.version} or newer", f"a torch older than {minimum.torch_since}"),
             facts=(minimum,),
         )

@@ -142,3 +142,16 @@ def _tolerating(facts: Facts, *versions: str) -> str:
             return ""
         since.append(entry.since or "0")
     return f"DeepSpeed {max(since, key=parse)} or newer"
+
+
+def wheels_make_a_toolkit(env: Environment, facts: Facts) -> Iterator[Problem]:
+    """WHEELS: NVIDIA's wheels of that CUDA hold nvcc."""
+    first = facts.toolkit_wheels
+    if env.cuda is None or env.cuda.toolkit != "wheels" or within(env.cuda.version, first.since, None):
+        return
+    yield Problem(
+        key=("cuda", "toolkit"),
+        message=f"the wheels of CUDA {env.cuda.version} hold no nvcc",
+        fix=either("set cuda.toolkit to image and name base.toolkit_image", f"CUDA {first.since} or newer"),
+        facts=(first,),
+    )
