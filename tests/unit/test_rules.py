@@ -178,4 +178,4 @@ def test_findings_know_their_place() -> None:
     assert found["R01"].line == lines.index('      version: "11.4"', start) + 1
     assert found["R01"].column == 16
     # Nothing pins pydantic, so the place is the list that would.
-    assert found["R17"].line == lines.index("    pins: [numpy<2]", start) + 1
+    assert found["R17"].line == lines.index("    pins: [numpy<2, setuptools<82]", start) + 1

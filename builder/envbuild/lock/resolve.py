@@ -136,15 +136,14 @@ def _reason(env: Environment, pip: PipSettings, requirement: str, why: str) -> s
 
 
 def _way(env: Environment, pip: PipSettings, requirements: tuple[str, ...]) -> str:
-    """How to get what only PyTorch's own index has."""
+    """How to get what only PyTorch's own index has; empty where something else is missing too."""
     url = ask.unasked_torch_index(env, pip)
-    wanted = [each for each in requirements if Requirement(each).name in _TORCH]
-    if url is None or not wanted:
+    if url is None or not all(Requirement(each).name in _TORCH for each in requirements):
         return ""
     return (
-        f"name a mirror of {url} (extra_index) or a folder with the wheels (find_links) under [pip] in envbuild.toml; "
-        f"where that index answers, this fills a folder: python{env.python} -m pip download --no-deps -d wheels "
-        f"--index-url {url} {' '.join(wanted)}"
+        f"{url} was not asked: name a mirror of it (extra_index) or a folder with the wheels (find_links) under [pip] "
+        f"in envbuild.toml; where it answers, this fills a folder: python{env.python} -m pip download --no-deps "
+        f"-d wheels --index-url {url} {' '.join(requirements)}"
     )
 
 

@@ -151,7 +151,7 @@ def _check_record(path: Path, name: str, target_id: str) -> list[Finding]:
 
 def _first_difference(there: bytes, wanted: bytes) -> tuple[int, str]:
     """Number and text of the first line that differs: as it should be, or that it should not be there."""
-    pairs = zip_longest(there.split(b"\n"), wanted.split(b"\n"))
+    pairs = zip_longest(there.splitlines(keepends=True), wanted.splitlines(keepends=True))
     for number, (old, new) in enumerate(pairs, 1):
         if old != new:
             if new is None:

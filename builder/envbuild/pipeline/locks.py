@@ -102,8 +102,8 @@ def make_lock(
         if not allow_unresolved:
             raise
         if before is not None and before.resolved and stale(before, env, platform) is None:
-            error.message += "\nthe lock that is there still fits the row, and was kept"
-            raise
+            kept = f"{error.message}\nthe lock that is there still fits the row, and was kept"
+            raise Missing(error, error.missing, message=kept) from None
         lock = unresolved(env, platform=platform, missing=error.missing, base=base)
     write(path, lock)
     return path, lock
