@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 def answers(
@@ -80,18 +80,18 @@ def ask(
 
     try:
         with requests.Session() as session:
-            # Without one of its own, requests takes ~/.netrc.
-            session.auth = _no_credentials
+            # Of the environment only this: left to itself, requests also takes ~/.netrc.
+            session.trust_env = False
             session.max_redirects = 5
-            verify = str(ca) if ca is not None else None
+            bundle = ca or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
             with session.request(
                 method,
                 url,
                 headers=dict(headers or {}),
                 timeout=timeout,
                 stream=True,
-                verify=verify,
-                proxies=dict(proxies) if proxies else None,
+                verify=str(bundle) if bundle else True,
+                proxies=dict(proxies) if proxies else requests.utils.get_environ_proxies(url),
             ) as answer:
                 body = b""
                 for block in answer.iter_content(1 << 16):
@@ -106,10 +106,6 @@ def ask(
     except Exception as error:
         # urllib3 and idna have errors of their own for odd names and addresses.
         raise OSError(0, str(error)) from error
-
-
-def _no_credentials(request: Any) -> Any:
-    return request
 
 
 def unix_get(socket_path: str, target: str, *, timeout: float) -> tuple[int, dict[str, str], bytes]:

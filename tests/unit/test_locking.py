@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from envbuild import lock as locks
+from envbuild import store
 from envbuild.base import registry
 from envbuild.base.registry import Told
 from envbuild.errors import InputError
@@ -305,3 +306,17 @@ def test_the_packaged_images_are_read_and_not_written(tmp_path: Path, monkeypatc
     assert errors(check_images(bench, ["cpu", "b200-cu132"], everything=False)) == []
     with pytest.raises(InputError, match="read-only"):
         write_images(bench, ["cpu"])
+
+
+def test_a_users_own_lock_is_not_what_is_committed(bench: Bench) -> None:
+    own = locks.read(lock_path(bench, "cpu"))
+    lock_path(bench, "cpu").unlink()
+    locks.write(store.home() / "locks" / "cpu" / "lock.json", own)
+    assert find_lock(bench, bench.matrix.get("cpu")) is not None
+    assert about(check_images(bench, ["cpu"], everything=False), "cpu") == [("lock", Severity.ERROR)]
+
+
+def test_a_lock_for_another_platform_than_the_rows_is_stale(bench: Bench) -> None:
+    replace(bench.project.matrix, "  cpu_baseline: x86-64-v3\n", "  cpu_baseline: armv8-a\n")
+    replace(bench.project.matrix, "platforms: [linux/amd64]", "platforms: [linux/arm64]")
+    assert about(check_rows(bench, ["cpu"]), "cpu")[-1] == ("lock", Severity.ERROR)

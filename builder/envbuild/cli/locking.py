@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from envbuild.model import Finding, Lock
     from envbuild.pipeline.workbench import Workbench
 
+Rows = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows.", autocompletion=opt.rows)]
 AllOption = Annotated[bool, typer.Option("--all", help="Every row of the matrix.")]
 
 
@@ -25,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def lock(
-    envs: opt.Rows = None,
+    envs: Rows = None,
     every: AllOption = False,
     project: opt.ProjectOption = None,
     json: opt.JsonOption = False,
@@ -68,7 +69,7 @@ def lock(
 
 
 def render(
-    envs: opt.Rows = None,
+    envs: Rows = None,
     every: AllOption = False,
     out: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write one row's build context here.")

@@ -38,13 +38,18 @@ class Draft:
     rendering: Rendering | None
 
 
-def draft(bench: Workbench, env: Environment) -> Draft:
+def draft(bench: Workbench, env: Environment, *, committed: bool = False) -> Draft:
     """Render a row: the Dockerfile in any case, and all of it where its lock is resolved and fits.
+
+    Args:
+        bench: The surroundings.
+        env: The row.
+        committed: With the lock in ``images/``, whatever lock of their own a user has.
 
     Raises:
         InputError: The row cannot be rendered, or a template is wrong.
     """
-    lock, said = judge_lock(bench, env)
+    lock, said = judge_lock(bench, env, committed=committed)
     plan = plans.make(env, lock, bench.facts)
     templates = bench.project.templates
     if lock is not None and lock.resolved:
@@ -92,7 +97,7 @@ def write_images(bench: Workbench, names: Iterable[str]) -> tuple[list[Path], li
     for name in names:
         path = dockerfile_path(bench, name)
         try:
-            made = draft(bench, bench.matrix.get(name))
+            made = draft(bench, bench.matrix.get(name), committed=True)
         except InputError as error:
             failed.append(_finding(name, error.message, error.hint))
             continue
@@ -111,7 +116,7 @@ def dockerfile_path(bench: Workbench, name: str) -> Path:
 
 def _check(bench: Workbench, env: Environment) -> list[Finding]:
     try:
-        made = draft(bench, env)
+        made = draft(bench, env, committed=True)
     except InputError as error:
         return [_finding(env.name, error.message, error.hint)]
     found = [made.said] if made.said else []

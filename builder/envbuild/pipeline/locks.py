@@ -15,13 +15,16 @@ RULE = "lock"
 LOCK_SECONDS = 300.0
 
 
-def find_lock(bench: Workbench, env: Environment) -> tuple[Path, Lock] | None:
-    """The row's lock where there is one; the project's own is preferred to the user's.
+def find_lock(bench: Workbench, env: Environment, *, committed: bool = False) -> tuple[Path, Lock] | None:
+    """The row's lock where there is one: the one that builds use, or, ``committed``, the one in ``images/``.
 
     Raises:
         FindingsError: It is not as envbuild wrote it.
     """
     path = project.existing_lock(bench.project, env.name)
+    if committed:
+        own = bench.project.images / env.name / project.LOCK_FILE
+        path = own if own.is_file() else None
     try:
         return (path, read(path)) if path else None
     except InputError as error:
@@ -30,20 +33,20 @@ def find_lock(bench: Workbench, env: Environment) -> tuple[Path, Lock] | None:
         raise FindingsError(error.message, (found,), hint=f"A lock is not edited; make a new one: {fix}") from error
 
 
-def judge_lock(bench: Workbench, env: Environment) -> tuple[Lock | None, Finding | None]:
+def judge_lock(bench: Workbench, env: Environment, *, committed: bool = False) -> tuple[Lock | None, Finding | None]:
     """The row's lock where it is one of the row as it is now, and what is to say of it.
 
     An error: it is broken or stale. An info: there is none, or it is unresolved.
     """
     fix = f"envbuild lock {env.name}"
     try:
-        found = find_lock(bench, env)
+        found = find_lock(bench, env, committed=committed)
     except FindingsError as error:
         return None, error.findings[0]
     if found is None:
         return None, _finding(env, Severity.INFO, "the wheels are not locked yet; build locks first", fix)
     lock = found[1]
-    if (finding := stale(lock, env, lock.platform)) is not None:
+    if (finding := stale(lock, env, env.platforms[0])) is not None:
         return None, finding
     if not lock.resolved:
         return lock, _finding(env, Severity.INFO, unresolved_text(lock), f"where they can be had: {fix}")
@@ -64,7 +67,7 @@ def no_lock(env: Environment, lock: Lock | None) -> FindingsError:
     """What to say where a resolved lock is needed, and there is none or an unresolved one."""
     fix = f"envbuild lock {env.name}"
     message = unresolved_text(lock) if lock else "the row has no lock"
-    short = f"{env.name} has {'an unresolved' if lock else 'no'} lock"
+    short = f"{env.name} has {'an unresolved lock, and so no target id' if lock else 'no lock'}"
     hint = f"Where the wheels can be had: {fix}" if lock else f"Make one: {fix}"
     return FindingsError(short, (_finding(env, Severity.ERROR, message, fix),), hint=hint)
 

@@ -79,12 +79,12 @@ def prepare(bench: Workbench, name: str, *, lock_missing: bool = False, checked:
         lock = found[1] if found else None
         if not lock_missing:
             # A lock of the row as it was says nothing of what is missing now.
-            raise no_lock(env, None if lock and stale(lock, env, lock.platform) else lock)
+            raise no_lock(env, None if lock and stale(lock, env, env.platforms[0]) else lock)
         state = "could not be locked elsewhere" if lock else "has no lock yet"
         bench.sink(Note(message=f"{name} {state}: resolving its wheels first"))
         found = make_lock(bench, env)
     path, lock = found
-    finding = stale(lock, env, lock.platform)
+    finding = stale(lock, env, env.platforms[0])
     if finding is not None:
         raise FindingsError(f"{path}: {finding.message}", (finding,), hint=finding.fix)
     pinned = lock.pin(env)

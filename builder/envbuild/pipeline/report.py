@@ -127,7 +127,7 @@ def _lock(bench: Workbench, env: Environment) -> str:
     if found is None:
         return f"none yet (envbuild lock {env.name})"
     path, lock = found
-    finding = stale(lock, env, lock.platform)
+    finding = stale(lock, env, env.platforms[0])
     if finding is None and not lock.resolved:
         return f"{path}: {unresolved_text(lock)}"
     return f"{path}: {finding.message if finding else f'{len(lock.packages)} packages, by {lock.resolver}'}"
