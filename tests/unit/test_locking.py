@@ -257,6 +257,15 @@ def test_what_is_committed_is_held_against_the_row(bench: Bench) -> None:
     assert [finding.subject for finding in found_all] == ["cpu", "old-row"]
 
 
+def test_what_is_no_file_is_no_dockerfile(bench: Bench) -> None:
+    path = bench.project.images / "cpu" / "Dockerfile"
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    (found,) = errors(check_images(bench, ["cpu"], everything=False))
+    assert found.message == f"{path} is not there"
+    assert write_images(bench, ["cpu"]) == ([path], []) and not path.is_symlink()
+
+
 def test_write_changes_what_differs_and_nothing_else(bench: Bench) -> None:
     rows = ["cpu", "h100-cu121", "a100-cu118"]
     path = bench.project.images / "a100-cu118" / "Dockerfile"

@@ -19,6 +19,8 @@ from envbuild.render import Rendering
 
 RULE = "render"
 _SHOWN = 100
+# Bytes; far more than any Dockerfile has.
+_LONGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def write_images(bench: Workbench, names: Iterable[str]) -> tuple[list[Path], li
             continue
         if made.said is not None:
             bench.sink(Note(message=f"{name}: {made.said.message}"))
-        if not path.is_file() or path.read_bytes() != made.dockerfile:
+        if _read(path) != made.dockerfile:
             store.write_atomic(path, made.dockerfile)
             changed.append(path)
     return changed, failed
@@ -125,9 +127,8 @@ def _check(bench: Workbench, env: Environment) -> list[Finding]:
         found = [Finding(rule="lock", severity=Severity.ERROR, subject=env.name, message="there is no lock", fix=fix)]
     path = dockerfile_path(bench, env.name)
     fix = f"envbuild render {env.name} --write"
-    try:
-        there = path.read_bytes()
-    except OSError:
+    there = _read(path)
+    if there is None:
         return [*found, _finding(env.name, f"{path} is not there", fix)]
     if there != made.dockerfile:
         number, text = _first_difference(there, made.dockerfile)
@@ -136,6 +137,17 @@ def _check(bench: Workbench, env: Environment) -> list[Finding]:
     if made.rendering is not None:
         found += _check_record(path.with_name("record.json"), env.name, made.rendering.target_id)
     return found
+
+
+def _read(path: Path) -> bytes | None:
+    """A committed file's content, up to a bound; None where there is no such file, or what is there is none."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return file.read(_LONGEST)
+    except OSError:
+        return None
 
 
 def _check_record(path: Path, name: str, target_id: str) -> list[Finding]:
