@@ -128,7 +128,7 @@ def make(env: Environment, lock: Lock | None, facts: Facts) -> Plan:
         InputError: The row names a family or an op that nobody knows.
     """
     env = lock.pin(env) if lock else env
-    packages = lock.packages if lock else ()
+    wheels = lock.packages if lock else ()
     cc, cxx = compilers(env)
     distribution = family(env)
     python = tuple(pattern.format(v=env.python) for pattern in distribution.python)
@@ -162,11 +162,11 @@ def make(env: Environment, lock: Lock | None, facts: Facts) -> Plan:
         cc=cc,
         cxx=cxx,
         cpu_baseline=env.cpu_baseline,
-        wheels=packages,
+        wheels=wheels,
         built=_built(env),
         ops=facts.deepspeed.with_implied(env.deepspeed.ops, env.deepspeed.version),
         ops_env=_ops_env(env, facts),
-        constraints=tuple(f"{package.name}=={package.version}" for package in packages if _guarded(package, env)),
+        constraints=tuple(f"{package.name}=={package.version}" for package in wheels if _guarded(package, env)),
         env=_image_env(env, cc, cxx),
     )
 
