@@ -32,13 +32,14 @@ BIN = Path(sys.executable).parent
 ROWS = {env.name: env for env in load(REPOSITORY / "matrix.yaml").environments.values()}
 # Their torch is on PyTorch's own index only, which did not answer where these locks were made.
 UNRESOLVED = {"v100-cu113", "a100-cu118", "rhel8-cu118"}
-RESOLVED = [row for row in ROWS if row not in UNRESOLVED]
 every_row = pytest.mark.parametrize("row", ROWS)
-every_resolved_row = pytest.mark.parametrize("row", RESOLVED)
 
 
 def committed_lock(row: str) -> Lock:
     return lock.read(IMAGES / row / "lock.json")
+
+
+RESOLVED = [row for row in ROWS if committed_lock(row).resolved]
 
 
 def text_of(row: str) -> str:
@@ -65,7 +66,7 @@ def test_the_committed_lock_is_one_of_the_row_now_and_in_its_final_form(row: str
     found = committed_lock(row)
     assert lock.stale(found, ROWS[row], found.platform) is None, f"envbuild lock {row}"
     assert (IMAGES / row / "lock.json").read_text() == lock.text(found)
-    assert found.resolved is (row not in UNRESOLVED), "what could be locked stays locked"
+    assert found.resolved or row in UNRESOLVED, "what could be locked stays locked"
 
 
 def test_images_has_every_row_and_nothing_else() -> None:
