@@ -46,7 +46,7 @@ def render(plan: Plan, templates: Path) -> Rendering:
         InputError: A template is missing or wrong.
     """
     files = {
-        "Dockerfile": _dockerfile(plan, templates),
+        "Dockerfile": dockerfile(plan, templates),
         "constraints.txt": "".join(f"{line}\n" for line in plan.constraints).encode(),
     }
     for group in GROUPS:
@@ -77,7 +77,12 @@ def write(rendering: Rendering, folder: Path) -> tuple[Path, ...]:
     return tuple(written)
 
 
-def _dockerfile(plan: Plan, templates: Path) -> bytes:
+def dockerfile(plan: Plan, templates: Path) -> bytes:
+    """The Dockerfile alone: all of a row that can be rendered without its wheels.
+
+    Raises:
+        InputError: A template is missing or wrong.
+    """
     import jinja2  # slow to import; most commands do not render
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

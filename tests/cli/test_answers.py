@@ -115,7 +115,10 @@ def test_lock_dry_run_asks_nobody(cli: Any, project: Path) -> None:
     assert {"torch==2.13.0+cpu", "deepspeed==0.19.8"} <= set(done.out.splitlines())
     said = cli("lock", "h200-cu130", "--dry-run", "--json").json
     assert said["schema"] == "envbuild.lock/1"
-    assert "torch===2.11.0" in said["plan"]["requirements"]
+    (plan,) = said["plan"]
+    assert plan["environment"] == "h200-cu130" and "torch===2.11.0" in plan["requirements"]
+    every = cli("lock", "--all", "--dry-run").out.splitlines()
+    assert [line for line in every if line.startswith("# ")][:2] == ["# cpu", "# v100-cu113"]
     assert (project / "images/cpu/lock.json").read_bytes() == before
 
 

@@ -206,9 +206,9 @@ def test_a_broken_site_variable(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, r"apt\.Dockerfile\.j2: this template is missing"),
-        ("{% if %}", r"apt\.Dockerfile\.j2:1: "),
-        ("{{ plan.bse }}", r"apt\.Dockerfile\.j2: .*bse"),
+        (None, r"Dockerfile\.j2: this template is missing"),
+        ("{% if %}", r"Dockerfile\.j2:1: "),
+        ("{{ plan.bse }}", r"'envbuild.plan.Plan object' has no attribute 'bse'"),
     ],
     ids=["missing", "syntax", "name"],
 )
@@ -233,9 +233,9 @@ def test_broken_templates(content: str | None, said: str, cli: Any, project: Pat
 )
 def test_a_corrupt_lock(content: bytes, said: str, cli: Any, project: Path) -> None:
     (project / "images/cpu/lock.json").write_bytes(content)
-    refused(cli("render", "cpu"), 2, said, "hint: .*envbuild lock")
+    refused(cli("render", "cpu"), 1, said, "hint: .*envbuild lock")
     if not content:
-        document(cli("build", "cpu", "--json"), 2, "input")
+        document(cli("build", "cpu", "--json"), 1, "findings")
         checked = cli("check", "cpu", "--json")
         assert checked.code == 1
         assert [each["rule"] for each in checked.json["findings"]] == ["lock"]

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from envbuild import lock, project, store
-from envbuild.errors import EngineError, InputError
+from envbuild.errors import InputError
 from envbuild.events import discard
 from envbuild.matrix.load import load as load_matrix
 from envbuild.model import Environment, Lock
@@ -221,10 +221,17 @@ def test_a_folder_of_the_host_gives_the_same_lock_and_the_files(packages: Path, 
 
 
 @pytest.mark.parametrize(
-    ("wrong", "kind"), [("token", InputError), ("port", EngineError), ("version", InputError), ("wheel", InputError)]
+    ("wrong", "code", "missing"),
+    [
+        ("token", 2, "torch===2.11.0: torch was not found in the package registry"),
+        ("port", 3, "torch===2.11.0: an index that was asked does not answer"),
+        ("version", 2, "pydantic==7: not found in the indexes asked"),
+        # It is deepspeed's own need: asked for alone, without its needs, deepspeed is there.
+        ("wheel", 2, "deepspeed==0.19.8: "),
+    ],
 )
-def test_failures_say_what_uv_says_and_not_the_token(
-    index: str, wrong: str, kind: type[Exception], packages: Path, monkeypatch: pytest.MonkeyPatch
+def test_failures_say_what_is_missing_and_not_the_token(
+    index: str, wrong: str, code: int, missing: str, packages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     env = cuda_row()
@@ -238,15 +245,68 @@ def test_failures_say_what_uv_says_and_not_the_token(
         sdist(packages / "files", "pydantic", "8.0")
         page = packages / "simple" / "pydantic" / "index.html"
         page.write_text('<a href="../../files/pydantic-8.0.tar.gz">pydantic-8.0.tar.gz</a>')
-    with pytest.raises(kind) as caught:
+    with pytest.raises(lock.Missing) as caught:
         resolve(env, PipSettings(index=index, origin="a test"))
-    error: Any = caught.value
-    assert TOKEN not in error.message + error.hint
+    error = caught.value
+    assert error.exit_code == code
+    assert [line for line in error.missing if line.startswith(missing)], error.missing
+    if code == 2 and wrong != "token":
+        assert len(error.missing) == 1
+    assert TOKEN not in error.message + error.hint + str(error.missing)
+    assert "127.0.0.1" not in str(error.missing), "a lock names no mirror of anybody's"
     assert "asked (from a test): http://***@127.0.0.1:" in error.message
     assert error.hint
     assert {"token": "not found", "port": "refused", "version": "pydantic==7", "wheel": "pydantic"}[
         wrong
     ] in error.message
+
+
+def test_what_contradicts_is_not_missing(packages: Path) -> None:
+    wheel(packages / "files", "pydantic", "0.9")
+    pip = PipSettings(no_index=True, find_links=(str(packages / "files"),))
+    with pytest.raises(InputError) as caught:
+        resolve(cuda_row(pins=["pydantic==1.0", "pydantic<1"]), pip)
+    assert "pydantic<1" in caught.value.message and not isinstance(caught.value, lock.Missing)
+
+
+def test_markers_are_those_of_the_target_and_not_of_this_host(packages: Path, tmp_path: Path) -> None:
+    """A row for Python 3.8 on another machine, resolved by whatever Python and machine this is."""
+    files = packages / "files"
+    for tag in ("cp38-cp38-manylinux_2_17_aarch64", "cp38-cp38-manylinux_2_17_x86_64"):
+        wheel(
+            files,
+            "torch",
+            "2.0.1",
+            "setuptools",
+            "old-python ; python_version < '3.9'",
+            "new-python ; python_version >= '3.9'",
+            "exact-python ; python_full_version < '3.9' and implementation_name == 'cpython'",
+            "for-arm ; platform_machine == 'aarch64'",
+            "for-intel ; platform_machine == 'x86_64'",
+            "for-windows ; sys_platform == 'win32'",
+            tag=tag,
+        )
+    for name in ("old_python", "new_python", "exact_python", "for_arm", "for_intel", "for_windows"):
+        wheel(files, name, "1.0")
+    # A wheel of a newer Python and one of a newer C library would win by their versions.
+    wheel(files, "pydantic", "3.0", tag="cp311-cp311-manylinux_2_28_x86_64")
+    wheel(files, "pydantic", "2.0", tag="cp38-cp38-manylinux_2_28_aarch64")
+    env = cuda_row(
+        python="3.8",
+        torch={"version": "2.0.1", "build": "cu117", "index": "pypi"},
+        cuda={"version": "11.7", "toolkit": "none"},
+    )
+    pip = PipSettings(no_index=True, find_links=(str(files),))
+    seen = {}
+    for platform in ("linux/arm64", "linux/amd64"):
+        made = lock.resolve(env, platform=platform, pip=pip, site=SiteConfig(), timeout=60, glibc=(2, 17))
+        seen[platform] = {package.name: package.version for package in made.packages}
+    assert {"old-python", "exact-python", "for-arm"} < set(seen["linux/arm64"])
+    assert {"old-python", "exact-python", "for-intel"} < set(seen["linux/amd64"])
+    for packages_of in seen.values():
+        assert not {"new-python", "for-windows"} & set(packages_of)
+        assert packages_of["pydantic"] == "1.0"
+    assert "for-intel" not in seen["linux/arm64"] and "for-arm" not in seen["linux/amd64"]
 
 
 # --- between runs -----------------------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ import pytest
 import yaml
 
 from envbuild import facts
+from envbuild import lock as locks
 from envbuild.elf.functions import identifier
 from envbuild.elf.isa import Dispatch, Guard, Isa, read_isa
 from envbuild.engines import BuildRequest, ContainerSpec, DockerEngine
 from envbuild.events import Event
 from envbuild.evidence import keys
-from envbuild.lock import inputs_digest
 from envbuild.matrix import load
 from envbuild.pipeline.build import BuildOptions, build
 from envbuild.pipeline.prepare import FindingsError
@@ -57,15 +57,21 @@ def own_project(tmp_path: Path) -> Callable[..., Path]:
         matrix = {**document, "environments": {row: base}}
         (folder / "matrix.yaml").write_text(yaml.safe_dump(matrix))
         if locked:
-            lock = json.loads((REPOSITORY / "images/cpu/lock.json").read_text())
-            (folder / "images" / row).mkdir(parents=True)
             env = load(folder / "matrix.yaml").get(row)
-            lock |= {"environment": row, "inputs": inputs_digest(env, lock["platform"])}
-            for package in lock["packages"]:
-                # A lock that says what the row says, and an image that does not: the gate has to see it.
-                if package["name"] == "torch":
-                    package["version"] = env.torch_version
-            (folder / "images" / row / "lock.json").write_text(json.dumps(lock))
+            known = locks.read(REPOSITORY / "images/cpu/lock.json")
+            # A lock that says what the row says, and an image that does not: the gate has to see it.
+            versions = {"torch": env.torch_version}
+            made = known.model_copy(
+                update={
+                    "environment": row,
+                    "inputs": locks.inputs_digest(env, known.platform),
+                    "packages": tuple(
+                        package.model_copy(update={"version": versions.get(package.name, package.version)})
+                        for package in known.packages
+                    ),
+                }
+            )
+            locks.write(folder / "images" / row / "lock.json", made)
         return folder
 
     return make

@@ -39,7 +39,7 @@ CUDA: dict[str, Any] = {
 }
 
 
-def row(base: dict[str, Any] = ROW, **changes: Any) -> Environment:
+def row(base: dict[str, Any] = ROW, /, **changes: Any) -> Environment:
     return Environment.model_validate({**base, **changes})
 
 
@@ -260,6 +260,9 @@ class Uv:
         self.calls: list[tuple[list[str], dict[str, str], str, str]] = []
         self.answers: list[tuple[int, str, str]] = []
         self.error: EnvbuildError | None = None
+        # Texts of requirements, any of which makes a question unanswerable, with uv's clause.
+        self.gone: dict[str, str] = {}
+        self.only_with_deps = False
         monkeypatch.setattr(process, "run", self.run)
         monkeypatch.setattr(net, "answers", lambda url, **options: False)
 
@@ -270,6 +273,12 @@ class Uv:
             raise self.error
         constraints = cwd / "constraints.txt"
         self.calls.append((argv, env, input.decode(), constraints.read_text() if constraints.exists() else ""))
+        for text, why in self.gone.items():
+            if text in input.decode() and not (self.only_with_deps and "--no-deps" in argv):
+                said = f"{NO_SOLUTION.format(why)} https://canary-token@j.example/s"
+                return process.Completed(argv=tuple(argv), returncode=1, stdout="", stderr=said)
+        if self.gone:
+            return process.Completed(argv=tuple(argv), returncode=0, stdout=f"a==1 \\\n    --hash={A}\n", stderr="")
         code, out, err = self.answers[min(len(self.calls), len(self.answers)) - 1]
         return process.Completed(argv=tuple(argv), returncode=code, stdout=out, stderr=err)
 
@@ -357,23 +366,76 @@ def test_the_toolkit_is_what_only_the_toolkit_asks_for(uv: Uv) -> None:
     assert constraints.splitlines() == ["cuda-toolkit==13.0.2", "nvidia-cuda-nvcc==13.0.88", "torch==2.11.0"]
 
 
-NO_SOLUTION = "error: No solution found when resolving dependencies\n  cause: Because there is no version of {}"
+NO_SOLUTION = "error: No solution found when resolving dependencies\n  cause: Because {}, we can conclude that no."
+TORCHS = {"torch==2.13.0+cpu": "there is no version of torch==2.13.0+cpu and you require torch==2.13.0+cpu"}
+SILENT = "not found in the indexes asked (https://download.pytorch.org/whl/cpu does not answer)"
+
+
+@pytest.mark.parametrize(
+    ("gone", "missing", "hint"),
+    [
+        (TORCHS, (f"torch==2.13.0+cpu: {SILENT}",), "python3.11 -m pip download"),
+        (
+            {"numpy==9": "there is no version of numpy==9 and you require numpy==9"},
+            ("numpy==9: not found in the indexes asked",),
+            "relax a pin",
+        ),
+        (
+            {"numpy==9": "numpy==9 has no wheels with a matching tag (e.g., `cp310`) and you require numpy==9"},
+            ("numpy==9: numpy==9 has no wheels with a matching tag (e.g., `cp310`)",),
+            "relax a pin",
+        ),
+        (
+            {"numpy==9": "numpy was not found in the package registry and you require numpy==9"},
+            ("numpy==9: numpy was not found in the package registry",),
+            "refused the credentials",
+        ),
+        (
+            {"numpy==9": "numpy==9 has no usable wheels and you require numpy==9"},
+            ("numpy==9: numpy==9 has no usable wheels",),
+            "build: true",
+        ),
+        # A site's address in uv's words is not written down.
+        (
+            {"numpy==9": "https://i.example/simple said no"},
+            ("numpy==9: not found in the indexes asked",),
+            "relax a pin",
+        ),
+    ],
+)
+def test_what_is_missing_is_found_out_one_by_one(
+    uv: Uv, gone: dict[str, str], missing: tuple[str, ...], hint: str
+) -> None:
+    uv.gone = gone
+    with pytest.raises(lock.Missing) as caught:
+        ask_uv(row(pins=["numpy==9", "wheel<1"]))
+    error = caught.value
+    assert error.missing == missing
+    assert (error.exit_code, error.code) == (2, "input")
+    assert f"{len(missing)} of 8 requirements cannot be had" in error.message and missing[0] in error.message
+    assert "asked (from pip): https://***@i.example/simple, https://***@j.example/s" in error.message
+    assert hint in error.hint
+    assert "canary" not in error.message + error.hint
+
+
+def test_what_only_its_own_needs_miss_is_missing_too(uv: Uv) -> None:
+    uv.gone, uv.only_with_deps = {"deepspeed==0.19.8": "hjson was not found and deepspeed==0.19.8 depends"}, True
+    with pytest.raises(lock.Missing) as caught:
+        ask_uv(row())
+    assert caught.value.missing == ("deepspeed==0.19.8: hjson was not found and deepspeed==0.19.8 depends",)
+
+
+def test_requirements_that_contradict_one_another_are_not_missing(uv: Uv) -> None:
+    uv.gone = {"numpy==9\nnumpy<2": "you require numpy==9 and numpy<2"}
+    with pytest.raises(InputError, match="you require numpy==9 and numpy<2") as caught:
+        ask_uv(row(pins=["numpy==9", "numpy<2"]))
+    assert type(caught.value) is InputError
 
 
 @pytest.mark.parametrize(
     ("code", "err", "kind", "hint"),
     [
-        (1, NO_SOLUTION.format("torch==2.13.0+cpu"), InputError, "download.pytorch.org/whl/cpu was not asked"),
-        (1, NO_SOLUTION.format("numpy==9"), InputError, "relax a pin"),
-        (1, NO_SOLUTION.format("x: x was not found in the package registry"), InputError, "refused the credentials"),
-        (1, NO_SOLUTION.format("x: x has no usable wheels"), InputError, "build: true"),
         (1, "error: Failed to build `x==1`\n  cause: setup.py failed", InputError, "build failed"),
-        (
-            2,
-            "error: Request failed after 3 retries\n  cause: Failed to fetch: https://i.example",
-            EngineError,
-            "network",
-        ),
         (2, "error: unexpected argument '--only-binary'", EngineError, "uv's own failure"),
         (-9, "", EngineError, "uv's own failure"),
     ],
@@ -390,17 +452,35 @@ def test_failures(uv: Uv, code: int, err: str, kind: type[EnvbuildError], hint: 
     assert "canary" not in error.message + error.hint
 
 
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ("https://user:canary-pass@i.example/simple", "an index that was asked does not answer"),
+        ("https://pypi.org/simple", "https://pypi.org/simple does not answer"),
+        ("https://download.pytorch.org/whl/cpu", "https://download.pytorch.org/whl does not answer"),
+    ],
+)
+def test_an_index_that_does_not_answer(uv: Uv, index: str, said: str) -> None:
+    uv.answers = [(2, "", f"error: Request failed after 3 retries\n  cause: Failed to fetch: `{index}/pip/`")]
+    with pytest.raises(lock.Missing) as caught:
+        ask_uv(row())
+    error = caught.value
+    assert (error.exit_code, error.code) == (3, "engine")
+    assert error.missing == tuple(f"{each}: {said}" for each in lock.requirements(row()))
+    assert "network" in error.hint and "canary" not in error.message
+
+
 def test_long_explanations_are_cut(uv: Uv) -> None:
-    uv.answers = [(1, "", NO_SOLUTION.format("x") + "\n  and so on" * 100)]
+    uv.answers = [(1, "", "error: Failed to build\n  cause: x" + "\n  and so on" * 100)]
     with pytest.raises(InputError, match=r"and 77 more lines"):
         ask_uv(row())
 
 
 def test_a_time_out_names_the_indexes(uv: Uv) -> None:
     uv.error = process.TimedOut("uv did not end within 5 s")
-    with pytest.raises(EngineError, match=r"did not end within 5 s\nasked") as caught:
+    with pytest.raises(lock.Missing, match=r"did not end within 5 s\nasked") as caught:
         ask_uv(row(), timeout=5)
-    assert "canary" not in caught.value.message
+    assert caught.value.exit_code == 3 and "canary" not in caught.value.message
 
 
 def test_packages_without_hashes_are_no_lock(uv: Uv) -> None:
@@ -436,24 +516,94 @@ def _inject(document: dict[str, Any]) -> None:
     document["packages"][0]["version"] = "1 --index-url=https://evil.example"
 
 
+def _edit(document: dict[str, Any]) -> None:
+    document["packages"][0]["version"] = "2.13.1"
+
+
+def _merge(document: dict[str, Any]) -> None:
+    # What git makes of two branches that lock another package each.
+    document["packages"][2]["hashes"] = [B]
+
+
+def _unsign(document: dict[str, Any]) -> None:
+    del document["checksum"]
+
+
+def _claim(document: dict[str, Any]) -> None:
+    document["status"] = "unresolved"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (_drop, ("inputs: Field required", "packages.0.hashes: Tuple should have at least 1 item")),
         (_double, ("more than one entry for torch",)),
         (_inject, ("packages.0.version",)),
+        (_edit, ("has changed since envbuild wrote it",)),
+        (_merge, ("has changed since envbuild wrote it",)),
+        (_unsign, ("has no checksum",)),
+        (_claim, ("an unresolved lock has no packages",)),
     ],
 )
 def test_a_lock_that_was_edited(
     tmp_path: Path, change: Callable[[dict[str, Any]], None], said: tuple[str, ...]
 ) -> None:
-    document = locked(row(), PACKAGES).model_dump(mode="json", by_alias=True)
+    lock.write(tmp_path / "lock.json", locked(row(), PACKAGES))
+    document = json.loads((tmp_path / "lock.json").read_text())
     change(document)
     (tmp_path / "lock.json").write_text(json.dumps(document))
     with pytest.raises(InputError) as caught:
         lock.read(tmp_path / "lock.json")
     assert all(part in caught.value.message for part in said)
     assert "envbuild lock" in caught.value.hint
+
+
+def test_another_layout_of_the_same_lock_is_no_edit(tmp_path: Path) -> None:
+    made = locked(row(), PACKAGES)
+    lock.write(tmp_path / "lock.json", made)
+    document = json.loads((tmp_path / "lock.json").read_text())
+    (tmp_path / "lock.json").write_text(json.dumps(dict(reversed(document.items()))))
+    assert lock.read(tmp_path / "lock.json") == made
+
+
+def test_an_unresolved_lock_is_stale_like_any_other(tmp_path: Path) -> None:
+    env = row()
+    made = lock.unresolved(env, platform="linux/amd64", missing=(f"torch==2.13.0+cpu: {SILENT}",))
+    lock.write(tmp_path / "lock.json", made)
+    assert lock.read(tmp_path / "lock.json") == made
+    assert (made.resolved, made.packages) == (False, ())
+    assert lock.stale(made, env, "linux/amd64") is None
+    finding = lock.stale(made, row(pins=["numpy<2"]), "linux/amd64")
+    assert finding is not None and "have changed" in finding.message
+
+
+# --- images by digest -------------------------------------------------------------------------------------------------
+
+BASE = {"image": "docker.io/library/debian:bookworm-slim"}
+TOOLKIT = {**BASE, "toolkit_image": "docker.io/nvidia/cuda:13.0.1-devel"}
+
+
+def test_a_lock_pins_the_images_that_the_row_does_not() -> None:
+    env = row(CUDA, base=TOOLKIT, cuda={"version": "13.0", "toolkit": "image"})
+    made = locked(env, PACKAGES, base=lock.images(env).model_copy(update={"digest": A, "toolkit_digest": B}))
+    assert (made.pin(env).base.digest, made.pin(env).base.toolkit_digest) == (A, B)
+    own = row(CUDA, base={**TOOLKIT, "digest": C}, cuda={"version": "13.0", "toolkit": "image"})
+    assert (made.pin(own).base.digest, made.pin(own).base.toolkit_digest) == (C, B), "the row's own digest wins"
+    other = row(CUDA, base={"image": "docker.io/library/debian:trixie"})
+    assert made.pin(other) == other, "a digest is one image's, not another's"
+    assert locked(env, PACKAGES).pin(env) == env
+
+
+def test_the_row_stands_on_other_images() -> None:
+    env = row()
+    made = locked(env, PACKAGES, base=lock.images(env))
+    assert lock.stale(made, env, "linux/amd64") is None
+    moved = lock.stale(made, row(base={"image": "docker.io/library/debian:trixie"}), "linux/amd64")
+    assert moved is not None and "stands on other images" in moved.message
+    for base in ({**BASE, "digest": A}, {**BASE, "bootstrap": {"suite": "trixie"}}):
+        assert lock.inputs_digest(row(base=base), "linux/amd64") != lock.inputs_digest(env, "linux/amd64")
+    # What envbuild would not start from is nothing of the lock.
+    assert lock.images(row(base=TOOLKIT)).toolkit_image is None
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '"x"', "{"])
@@ -470,7 +620,7 @@ def test_a_lock_of_the_row_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("made", "env", "said"),
     [
-        (locked(row(), PACKAGES), row(pins=["numpy<2"]), "pins or extras have changed"),
+        (locked(row(), PACKAGES), row(pins=["numpy<2"]), "pins, extras or base have changed"),
         (locked(row(), PACKAGES), row(python="3.12"), "its Python is 3.11, not 3.12"),
         (locked(row(), PACKAGES), row(name="other"), "its row is row, not other"),
         (locked(row(), PACKAGES, platform="linux/arm64"), row(), "its platform is linux/arm64, not linux/amd64"),

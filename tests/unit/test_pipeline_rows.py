@@ -17,7 +17,7 @@ from envbuild.judge.suite import probes_folder
 from envbuild.model import Severity
 from envbuild.pipeline import recording
 from envbuild.pipeline.check import check_rows
-from envbuild.pipeline.prepare import FindingsError, make_lock, prepare
+from envbuild.pipeline.prepare import FindingsError, prepare
 from envbuild.pipeline.running import run_spec
 from envbuild.pipeline.sizes import format_size, parse_size
 from envbuild.pipeline.smoking import CPU, smoke_image, smoke_spec
@@ -110,7 +110,7 @@ def test_every_finding_of_a_broken_row_is_told_at_once(project: Path, tmp_path: 
     assert all(finding.line and finding.fix for finding in found if finding.rule != "lock")
 
 
-# --- locks of a matrix that cannot be written -------------------------------------------------------------------------
+# --- locks ------------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_lock_nothing_is_prepared_unless_locking_is_allowed(project: Path, tmp_path: Path) -> None:
@@ -118,25 +118,6 @@ def test_without_a_lock_nothing_is_prepared_unless_locking_is_allowed(project: P
         prepare(workbench(project, tmp_path), "a100-cu118")
     assert caught.value.hint == "Make one: envbuild lock a100-cu118"
     assert [finding.rule for finding in caught.value.findings] == ["lock"]
-
-
-def test_a_new_lock_goes_into_the_project(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from envbuild.pipeline import prepare as module
-
-    bench = workbench(project, tmp_path)
-    lock = prepare(bench, "cpu").lock
-    asked = []
-
-    def resolve(env: object, **given: object) -> object:
-        asked.append(given)
-        return lock
-
-    monkeypatch.setattr(module, "resolve", resolve)
-    monkeypatch.setattr(Workbench, "pip_for", lambda self, env: "pip")
-    path, _ = make_lock(bench, bench.matrix.get("cpu"))
-    assert path == project / "images" / "cpu" / "lock.json"
-    assert asked[0]["platform"] == "linux/amd64"
-    assert asked[0]["glibc"] == (2, 36), "bookworm's, so that no wheel for a newer one is locked"
 
 
 # --- record -----------------------------------------------------------------------------------------------------------

@@ -195,6 +195,39 @@ def test_the_id_follows_templates_and_mounted_files(name: str, tmp_path: Path) -
 # --- what is in a Plan ------------------------------------------------------------------------------------------------
 
 
+def test_what_the_row_limits_is_guarded_too() -> None:
+    assert "pip==25.0" in made(row(pins=["pip<26"])).constraints
+
+
+@pytest.mark.parametrize(
+    ("requirement", "built"),
+    [
+        ("Flash_Attn[x]==2.8.3", "flash-attn==2.8.3"),
+        ("flash-attn===2.8.3", "flash-attn==2.8.3"),
+        # The ops stage makes one wheel of it, so the name is enough; which version it is, is the lock's to say.
+        ("flash-attn>=2,<3", "flash-attn"),
+        ("flash-attn==2.*", "flash-attn"),
+    ],
+)
+def test_what_is_compiled_follows_from_the_row_alone(requirement: str, built: str) -> None:
+    env = row(extras=[{"requirement": requirement, "build": True}, {"requirement": "einops"}])
+    assert made(env).built == ("deepspeed==0.19.8", built)
+    assert plan.make(env, None, FACTS).built == ("deepspeed==0.19.8", built)
+
+
+def test_the_images_are_those_of_the_lock_where_the_row_names_no_digest() -> None:
+    known = {"image": ROW["base"]["image"], "toolkit_image": ROW["base"]["toolkit_image"]}
+    lock = locked(base={**known, "digest": C, "toolkit_digest": C})
+    env = row(base__digest=None, base__toolkit_digest=None)
+    pinned = made(env, lock)
+    assert (pinned.base_digest, pinned.toolkit_digest) == (C, C)
+    assert pinned == made(lock.pin(env), lock), "pinned twice is pinned once"
+    assert target_id(env, lock) != target_id(env), "another base is another image"
+    assert target_id(row(), lock) == target_id(row()), "the row's own digests win"
+    other = locked(base={**known, "image": "docker.io/library/debian:trixie", "digest": C})
+    assert made(env, other).base_digest is None
+
+
 def test_constraints_guard_what_the_proof_stands_on_and_leave_the_rest_free() -> None:
     assert made(row()).constraints == (
         "deepspeed==0.19.8",

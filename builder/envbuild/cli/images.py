@@ -193,7 +193,8 @@ def _plan(bench: Any, env: str, *, json: bool) -> None:
 
     row = bench.matrix.get(env)
     target_id = None
-    if find_lock(bench, row) is None:
+    found = find_lock(bench, row)
+    if found is None or not found[1].resolved:
         # What is built depends on the lock, and locking is a change.
         require_clean(bench, row)
         steps = [f"lock: resolve the wheels, then build what they give (see: envbuild lock {env} --dry-run)"]

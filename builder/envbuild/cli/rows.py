@@ -1,9 +1,9 @@
-"""Commands about rows: list, show, check, lock, render."""
+"""Commands about rows: list, show, check."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,8 +20,6 @@ def register(app: typer.Typer) -> None:
     app.command("list", epilog="Example: envbuild list --json | jq '.environments[].name'")(list_rows)
     app.command("show", epilog="Example: envbuild show cpu")(show)
     app.command("check", epilog="Example: envbuild check            (exit 1 when a rule is broken)")(check)
-    app.command("lock", epilog="Example: envbuild lock cpu")(lock)
-    app.command("render", epilog="Example: envbuild render cpu -o out   (or: envbuild render cpu | less)")(render)
 
 
 def list_rows(project: opt.ProjectOption = None, host: opt.HostOption = None, json: opt.JsonOption = False) -> None:
@@ -95,68 +93,6 @@ def check(envs: opt.Rows = None, project: opt.ProjectOption = None, json: opt.Js
         raise typer.Exit(1)
 
 
-def lock(
-    env: opt.Row,
-    project: opt.ProjectOption = None,
-    json: opt.JsonOption = False,
-    verbose: opt.VerboseOption = False,
-    quiet: opt.QuietOption = False,
-    dry_run: opt.DryRunOption = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", callback=opt.seconds, help="Limit of the resolution, in seconds.")
-    ] = 300,
-) -> None:
-    """Resolve a row's wheels for its Python and platform and write them down with hashes."""
-    from envbuild.lock import inputs_digest, requirements
-    from envbuild.pipeline.prepare import find_lock, make_lock, require_clean
-
-    with opt.narrated(project, None, verbose=verbose, quiet=quiet) as bench:
-        row = bench.matrix.get(env)
-        require_clean(bench, row)
-        if dry_run:
-            wanted = list(requirements(row))
-            if json:
-                output.document("lock", plan={"environment": env, "requirements": wanted})
-            else:
-                for requirement in wanted:
-                    output.text(requirement)
-            return
-        before = find_lock(bench, row)
-        path, made = make_lock(bench, row, timeout=timeout)
-    changes = _lock_changes(before[1].packages if before else (), made.packages)
-    if json:
-        output.document("lock", lock=made.model_dump(mode="json", by_alias=True), path=str(path), changes=changes)
-        return
-    for line in changes:
-        output.text(line)
-    output.text(f"{path}: {len(made.packages)} packages ({inputs_digest(row, made.platform)[:19]})")
-
-
-def render(
-    env: opt.Row,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the build context here.")
-    ] = None,
-    project: opt.ProjectOption = None,
-    json: opt.JsonOption = False,
-) -> None:
-    """Print a row's Dockerfile, or write its whole build context."""
-    bench = opt.workbench(project)
-    from envbuild.pipeline.prepare import prepare
-    from envbuild.render import write
-
-    target = prepare(bench, env)
-    paths = write(target.rendering, out) if out else ()
-    if json:
-        files = {path: content.decode() for path, content in target.rendering.files.items()}
-        output.document("render", plan={"environment": env, "target_id": target.rendering.target_id, "files": files})
-    elif out:
-        for path in paths:
-            output.text(str(path))
-    else:
-        output.result(target.rendering.files["Dockerfile"].decode())
-
-
 def _summary(env: Environment) -> dict[str, Any]:
     return {
         "name": env.name,
@@ -170,18 +106,6 @@ def _summary(env: Environment) -> dict[str, Any]:
         "python": env.python,
         "requires": env.requires,
     }
-
-
-def _lock_changes(before: tuple[Any, ...], after: tuple[Any, ...]) -> list[str]:
-    old = {package.name: package.version for package in before}
-    new = {package.name: package.version for package in after}
-    if not before:
-        return []
-    return [
-        f"{name}: {old.get(name, '(new)')} -> {new.get(name, '(gone)')}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
 
 
 def _print_row(row: Environment, described: dict[str, Any]) -> None:

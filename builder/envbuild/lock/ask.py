@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from envbuild import net
 from envbuild.events import Note, Sink
-from envbuild.model import Environment
+from envbuild.model import Environment, LockedBase
 from envbuild.site.pip import PYPI, PipSettings
 
 TORCH_INDEX = "https://download.pytorch.org/whl"
@@ -71,14 +71,28 @@ def torch_index(env: Environment) -> str | None:
 def inputs_digest(env: Environment, platform: str) -> str:
     """``sha256:...`` of what a lock depends on. Only public names are in it, nothing of the site: a lock made behind a
     mirror is as good elsewhere, and stale for the same reasons."""
+    bootstrap = env.base.bootstrap
     document = {
         "requirements": sorted(requirements(env)),
         "build": sorted(built_names(env)),
         "python": env.python,
         "platform": platform,
         "indexes": [index for index in (PYPI, torch_index(env)) if index],
+        # Its C library decides which wheels run on it, and its digest is in the lock.
+        "base": {**images(env).model_dump(), "suite": bootstrap.suite if bootstrap else None},
     }
     return f"sha256:{hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()}"
+
+
+def images(env: Environment) -> LockedBase:
+    """The images that a row stands on, with the digests that it names itself."""
+    toolkit = env.cuda is not None and env.cuda.toolkit == "image"
+    return LockedBase(
+        image=env.base.image,
+        digest=env.base.digest,
+        toolkit_image=env.base.toolkit_image if toolkit else None,
+        toolkit_digest=env.base.toolkit_digest if toolkit else None,
+    )
 
 
 def with_torch_index(env: Environment, pip: PipSettings, sink: Sink) -> PipSettings:
@@ -99,6 +113,12 @@ def with_torch_index(env: Environment, pip: PipSettings, sink: Sink) -> PipSetti
         )
     )
     return pip
+
+
+def unasked_torch_index(env: Environment, pip: PipSettings) -> str | None:
+    """PyTorch's own index where the row needs it and neither it nor a mirror of it is asked; else None."""
+    url = torch_index(env)
+    return None if url is None or any(_is_copy(location, url) for location in pip.indexes) else url
 
 
 def _is_copy(location: str, url: str) -> bool:

@@ -1,32 +1,33 @@
-"""Ask uv for the versions and hashes of a row."""
+"""A row's wheels, each by version and hash; or, exactly, what of them cannot be had."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import os
-import re
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from envbuild import process, store
+from packaging.requirements import Requirement
+
 from envbuild.errors import EngineError, EnvbuildError, InputError
 from envbuild.lock import ask, parse
-from envbuild.model import Environment, Lock, LockedPackage
-from envbuild.site import urls
+from envbuild.lock.uv import NoAnswer, NoSolution, Uv
+from envbuild.model import Environment, Lock, LockedBase, LockedPackage
 from envbuild.site.config import SiteConfig
-from envbuild.site.pip import PipSettings
+from envbuild.site.pip import PYPI, PipSettings
 
-_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
-# What a user may rightly set for uv on this machine; any other UV_* variable would change what is resolved.
-_KEPT = re.compile(r"UV_(CACHE_DIR|NO_CACHE|OFFLINE|CONCURRENT_\w+|HTTP_\w+|NATIVE_TLS|SYSTEM_CERTS|SSL_\w+|LOG\w*)")
-_NETWORK = re.compile(
-    r"failed to fetch|request failed|error sending request|failed to download|could not connect|dns error"
-    r"|timed? ?out|connection (refused|reset)|certificate|network",
-    re.IGNORECASE,
-)
-_SHOWN_LINES = 25
+_TORCH = ("torch", "torchvision", "torchaudio")
+_LONGEST = 400
+
+
+class Missing(EnvbuildError):
+    """Some of a row's requirements cannot be had here; the exit code says whether an index answered (2) or not (3).
+
+    Attributes:
+        missing: What, one requirement a line, each with the reason. Nothing in it names the site.
+    """
+
+    def __init__(self, cause: EnvbuildError, missing: tuple[str, ...], *, message: str = "", hint: str = "") -> None:
+        super().__init__(message or cause.message, hint=hint or cause.hint)
+        self.exit_code, self.code = cause.exit_code, cause.code
+        self.missing = missing
 
 
 def resolve(
@@ -37,6 +38,7 @@ def resolve(
     site: SiteConfig,
     timeout: float = 600.0,
     glibc: tuple[int, int] = (2, 28),
+    base: LockedBase | None = None,
 ) -> Lock:
     """Resolve a row to exact versions with the hashes of every file that may be installed.
 
@@ -48,26 +50,40 @@ def resolve(
         timeout: Limit in seconds for each run of uv.
         glibc: The base's glibc: wheels for a newer one are not considered. 2.28 (Debian 10, RHEL 8) and newer are taken
             as 2.28, anything older as 2.17: what manylinux wheels are made for.
+        base: The row's images, with their digests; without it the digests that the row names.
 
     Raises:
-        InputError: There is no solution, or one has to be compiled and cannot be; with uv's own explanation.
-        EngineError: An index cannot be reached, uv fails, or it ran longer than ``timeout``.
+        Missing: Requirements of the row cannot be had: no index has them (exit 2), or none answers (exit 3).
+        InputError: They contradict one another, or one has to be compiled and cannot be; with uv's own explanation.
+        EngineError: uv fails.
     """
-    uv = _Uv(env, platform=platform, pip=pip, site=site, timeout=timeout, glibc=glibc)
-    everything = uv.compile(ask.requirements(env))
+    uv = Uv(env, platform=platform, pip=pip, site=site, timeout=timeout, glibc=glibc)
+    try:
+        everything = uv.compile(ask.requirements(env))
+    except NoSolution as error:
+        raise _not_found(env, pip, uv, error) from None
+    except NoAnswer as error:
+        raise Missing(error, tuple(f"{each}: {_silent(error.index)}" for each in ask.requirements(env))) from None
     runtime = everything
     if ask.requirements(env) != ask.runtime_requirements(env):
         pins = [f"{package.name}=={package.version}" for package in everything]
         runtime = uv.compile(ask.runtime_requirements(env), constraints=pins)
     if bare := [package.name for package in everything if not package.hashes]:
         raise EngineError(f"no hashes are known for {', '.join(bare)}")
-    groups = parse.assign(
-        everything,
-        runtime,
-        built=ask.built_names(env),
-        tools=ask.TOOLS,
-        torch=("torch", "torchvision", "torchaudio"),
+    groups = parse.assign(everything, runtime, built=ask.built_names(env), tools=ask.TOOLS, torch=_TORCH)
+    packages = tuple(
+        LockedPackage(name=package.name, version=package.version, group=groups[package.name], hashes=package.hashes)
+        for package in everything
     )
+    return _lock(env, platform, base, packages=packages)
+
+
+def unresolved(env: Environment, *, platform: str, missing: tuple[str, ...], base: LockedBase | None = None) -> Lock:
+    """The lock of a row whose wheels cannot be had here: what is missing, and no guess."""
+    return _lock(env, platform, base, packages=(), status="unresolved", missing=missing)
+
+
+def _lock(env: Environment, platform: str, base: LockedBase | None, **content: object) -> Lock:
     return Lock.model_validate(
         {
             "environment": env.name,
@@ -75,120 +91,63 @@ def resolve(
             "python": env.python,
             "inputs": ask.inputs_digest(env, platform),
             "resolver": f"uv {importlib.metadata.version('uv')}",
-            "packages": tuple(
-                LockedPackage(
-                    name=package.name, version=package.version, group=groups[package.name], hashes=package.hashes
-                )
-                for package in everything
-            ),
+            "base": base or ask.images(env),
+            **content,
         }
     )
 
 
-class _Uv:
-    """uv with one row's target and one site's indexes."""
-
-    def __init__(
-        self,
-        env: Environment,
-        *,
-        platform: str,
-        pip: PipSettings,
-        site: SiteConfig,
-        timeout: float,
-        glibc: tuple[int, int],
-    ) -> None:
-        self._env = env
-        self._pip = pip
-        self._timeout = timeout
-        self._cache = store.cache(site.paths.cache) / "uv"
-        level = "manylinux_2_28" if glibc >= (2, 28) else "manylinux_2_17"
-        arguments = ["--python", sys.executable, "--no-python-downloads", "--python-version", env.python]
-        arguments += ["--python-platform", f"{_MACHINES[platform]}-{level}", "--only-binary", ":all:"]
-        for name in sorted(ask.built_names(env)):
-            arguments += ["--no-binary", name]
-        self._arguments = (*arguments, *pip.uv_arguments())
-
-    def compile(self, requirements: Sequence[str], constraints: Sequence[str] = ()) -> tuple[parse.Resolved, ...]:
-        """One run of ``uv pip compile``; ``constraints`` limit versions without asking for them."""
-        argv = ["pip", "compile", "-", "--no-header", "--annotation-style", "split", "--generate-hashes"]
-        argv += ["--no-progress", "--color", "never", "--quiet", *self._arguments]
-        with tempfile.TemporaryDirectory(prefix="envbuild-lock-") as folder:
-            if constraints:
-                path = Path(folder, "constraints.txt")
-                path.write_text("\n".join(constraints))
-                argv += ["--constraints", str(path)]
-            variables = self._variables()
-            try:
-                done = process.run(
-                    [*_program(variables), *argv],
-                    env=variables,
-                    # An empty folder: no pyproject.toml or uv.toml of the user's takes part.
-                    cwd=Path(folder),
-                    timeout=self._timeout,
-                    input="\n".join((*requirements, "")).encode(),
-                )
-            except EnvbuildError as error:
-                raise EngineError(
-                    f"cannot resolve {self._env.name}: {self._clean(error.message)}\n{self._asked()}",
-                    hint="an index that is slow to answer, or none at all; see --timeout and [pip] in envbuild.toml",
-                ) from None
-        if done.returncode != 0:
-            raise self._failure(done)
-        return parse.parse(done.stdout)
-
-    def _variables(self) -> dict[str, str]:
-        variables = self._pip.uv_environment()
-        if not os.environ.get("UV_CACHE_DIR"):
-            variables["UV_CACHE_DIR"] = str(store.make_folder(self._cache))
-        return variables
-
-    def _failure(self, done: process.Completed) -> EnvbuildError:
-        explanation = self._clean(done.stderr.strip() or done.stdout.strip())
-        lines = explanation.splitlines()
-        if len(lines) > _SHOWN_LINES:
-            lines = [*lines[:_SHOWN_LINES], f"... and {len(lines) - _SHOWN_LINES} more lines"]
-        message = "\n".join((f"cannot resolve {self._env.name}:", *(f"  {line}" for line in lines), self._asked()))
-        # uv says 1 for "there is no answer" and 2 for "I could not ask".
-        if done.returncode == 1 and "No solution found" in explanation:
-            return InputError(message, hint=self._advice(explanation))
-        if _NETWORK.search(explanation):
-            return EngineError(message, hint="check the network, or name a mirror, a proxy or a CA in envbuild.toml")
-        if done.returncode == 1:
-            return InputError(message, hint="the package's own build failed; another version may have better metadata")
-        return EngineError(message, hint="this is uv's own failure; its words are above")
-
-    def _advice(self, explanation: str) -> str:
-        if "no usable wheels" in explanation or "building from source is disabled" in explanation:
-            return "give a wheel folder that has the wheel, or list the package under extras with build: true"
-        url = ask.torch_index(self._env)
-        if url and url not in self._pip.locations and re.search(r"\btorch\b", explanation):
-            return f"{url} was not asked; name a mirror of it or a wheel folder under [pip] in envbuild.toml"
-        if "not found in the package registry" in explanation and any("@" in index for index in self._pip.indexes):
-            return "no index has the package, or one refused the credentials in its URL: the two look the same"
-        return (
-            "relax a pin of the row, or name an index or wheel folder that has the version under [pip] in envbuild.toml"
-        )
-
-    def _asked(self) -> str:
-        places = (*self._pip.indexes, *self._pip.find_links)
-        origin = f" (from {self._pip.origin})" if self._pip.origin else ""
-        return f"asked{origin}: {', '.join(map(urls.mask, places)) or 'nothing'}"
-
-    def _clean(self, text: str) -> str:
-        return urls.scrub(text, self._pip.secret_urls())
+def _not_found(env: Environment, pip: PipSettings, uv: Uv, error: NoSolution) -> EnvbuildError:
+    """Which of the requirements have no answer of their own, asked one by one; where each has, they contradict."""
+    asked = ask.requirements(env)
+    # Without their needs first: what is simply not there is the clearest answer.
+    for deps in (False, True):
+        reasons = {each: why for each in asked if (why := _alone(uv, each, deps)) is not None}
+        if reasons:
+            break
+    else:
+        return InputError(error.message, hint=error.hint)
+    missing = tuple(f"{each}: {_reason(env, pip, each, why)}"[:_LONGEST] for each, why in reasons.items())
+    lines = (
+        f"cannot resolve {env.name}: {len(missing)} of {len(asked)} requirements cannot be had:",
+        *(f"  {line}" for line in missing),
+        uv.asked(),
+    )
+    return Missing(error, missing, message="\n".join(lines), hint=_way(env, pip, tuple(reasons)) or error.hint)
 
 
-def _program(variables: Mapping[str, str]) -> list[str]:
-    import uv
-
+def _alone(uv: Uv, requirement: str, deps: bool) -> str | None:
+    """Why a requirement has no answer of its own; None when it has one."""
     try:
-        program = uv.find_uv_bin()
-    except FileNotFoundError as error:
-        raise EngineError(
-            "the program of the Python package uv was not found", hint="install envbuild again"
-        ) from error
-    # uv obeys UV_* variables beyond its configuration files; --no-config does not cover them.
-    inherited = sorted(name for name in os.environ if name.startswith("UV_") and not _KEPT.fullmatch(name))
-    foreign = [name for name in inherited if name not in variables]
-    return ["env", *(part for name in foreign for part in ("-u", name)), program] if foreign else [program]
+        uv.compile((requirement,), deps=deps)
+    except NoSolution as error:
+        return error.why
+    return None
+
+
+def _reason(env: Environment, pip: PipSettings, requirement: str, why: str) -> str:
+    said = " ".join(why.split())
+    if not said or "no version of" in said or "://" in said:
+        said = "not found in the indexes asked"
+    url = ask.unasked_torch_index(env, pip)
+    if url and Requirement(requirement).name in _TORCH:
+        said += " (indexes are switched off)" if pip.no_index else f" ({url} does not answer)"
+    return "".join(letter if letter.isprintable() else "?" for letter in said)
+
+
+def _way(env: Environment, pip: PipSettings, requirements: tuple[str, ...]) -> str:
+    """How to get what only PyTorch's own index has; empty where something else is missing too."""
+    url = ask.unasked_torch_index(env, pip)
+    if url is None or not all(Requirement(each).name in _TORCH for each in requirements):
+        return ""
+    return (
+        f"{url} was not asked: name a mirror of it (extra_index) or a folder with the wheels (find_links) under [pip] "
+        f"in envbuild.toml; where it answers, this fills a folder: python{env.python} -m pip download --no-deps "
+        f"-d wheels --index-url {url} {' '.join(requirements)}"
+    )
+
+
+def _silent(index: str) -> str:
+    # Only public addresses: a lock names no mirror of anybody's.
+    public = next((each for each in (PYPI, ask.TORCH_INDEX) if index.startswith(each)), None)
+    return f"{public or 'an index that was asked'} does not answer"

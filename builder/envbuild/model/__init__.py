@@ -4,7 +4,7 @@ Input from outside (rows, records) is pydantic, frozen, and refuses unknown keys
 """
 
 from envbuild.model.judgement import Finding, ImageIdentity, Level, Mark, Severity, Source
-from envbuild.model.lock import Lock, LockedPackage, LockGroup
+from envbuild.model.lock import Lock, LockedBase, LockedPackage, LockGroup
 from envbuild.model.row import (
     Base,
     Bootstrap,
@@ -54,6 +54,7 @@ __all__ = [
     "Line",
     "Lock",
     "LockGroup",
+    "LockedBase",
     "LockedPackage",
     "MajorMinor",
     "Mark",

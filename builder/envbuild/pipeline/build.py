@@ -68,7 +68,8 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
     began = time.monotonic()
     env = bench.matrix.get(name)
     require_clean(bench, env)
-    if find_lock(bench, env) is None:
+    found = find_lock(bench, env)
+    if found is None or not found[1].resolved:
         # Locking writes a file; without an engine it would be all that came of it.
         bench.need_engine()
     asked = place(bench, name)

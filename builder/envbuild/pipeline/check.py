@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from envbuild.errors import EnvbuildError
-from envbuild.lock import stale
 from envbuild.matrix import check
-from envbuild.model import Finding, Severity
-from envbuild.pipeline.prepare import find_lock
+from envbuild.model import Finding
+from envbuild.pipeline.locks import judge_lock
 from envbuild.pipeline.workbench import Workbench
 
 
 def check_rows(bench: Workbench, names: Iterable[str]) -> list[Finding]:
-    """All findings of the named rows: every rule, and locks that are stale or missing.
+    """All findings of the named rows: every rule, and locks that are broken, stale, unresolved or missing.
 
     Raises:
         InputError: No such row.
@@ -28,15 +26,5 @@ def check_rows(bench: Workbench, names: Iterable[str]) -> list[Finding]:
 
 
 def _lock_findings(bench: Workbench, name: str) -> list[Finding]:
-    env = bench.matrix.get(name)
-    try:
-        lock = find_lock(bench, env)
-    except EnvbuildError as error:
-        return [Finding(rule="lock", severity=Severity.ERROR, subject=name, message=error.message, fix=error.hint)]
-    if lock is None:
-        message = "the wheels are not locked yet; build locks first"
-        return [
-            Finding(rule="lock", severity=Severity.INFO, subject=name, message=message, fix=f"envbuild lock {name}")
-        ]
-    finding = stale(lock[1], env, lock[1].platform)
+    finding = judge_lock(bench, bench.matrix.get(name))[1]
     return [finding] if finding else []

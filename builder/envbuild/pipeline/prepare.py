@@ -6,34 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import plan as plans
-from envbuild import project, render
-from envbuild.errors import EnvbuildError
+from envbuild import render
 from envbuild.events import Note
-from envbuild.lock import read, resolve, stale, write
+from envbuild.lock import stale
 from envbuild.matrix import check
-from envbuild.model import Environment, Finding, Lock, Severity
+from envbuild.model import Environment, Finding, Lock
+from envbuild.pipeline.findings import FindingsError, errors
+from envbuild.pipeline.locks import find_lock, make_lock, no_lock
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import Plan
 from envbuild.render import Rendering
 
 
-class FindingsError(EnvbuildError):
-    """The input has findings of severity error (exit 1), or the image has them (exit 5)."""
-
-    exit_code = 1
-    code = "findings"
-
-    def __init__(self, message: str, findings: tuple[Finding, ...], *, hint: str = "", exit_code: int = 1) -> None:
-        super().__init__(message, hint=hint)
-        self.findings = findings
-        self.exit_code = exit_code
-        if exit_code == 5:
-            self.code = "gate"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A row, ready to build: its lock, its Plan and its rendered build context."""
+    """A row, ready to build: its lock, its Plan and its rendered build context.
+
+    ``env`` is the row with its images by the lock's digests.
+    """
 
     env: Environment
     lock: Lock
@@ -52,11 +42,6 @@ class Target:
         return f"{self.repository}:candidate-{self.rendering.id8}"
 
 
-def errors(findings: tuple[Finding, ...] | list[Finding]) -> tuple[Finding, ...]:
-    """Those that stop a build."""
-    return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
-
-
 def require_clean(bench: Workbench, env: Environment) -> tuple[Finding, ...]:
     """Check a row against the rules; returns the warnings.
 
@@ -71,75 +56,41 @@ def require_clean(bench: Workbench, env: Environment) -> tuple[Finding, ...]:
     return findings
 
 
-def find_lock(bench: Workbench, env: Environment) -> tuple[Path, Lock] | None:
-    """The row's lock where there is one; the project's own is preferred to the user's."""
-    path = project.existing_lock(bench.project, env.name)
-    return (path, read(path)) if path else None
-
-
-def make_lock(bench: Workbench, env: Environment, *, timeout: float = 300) -> tuple[Path, Lock]:
-    """Resolve a row's wheels and write its lock.
-
-    Raises:
-        InputError: No set of wheels satisfies the row.
-        EngineError: No index answers.
-    """
-    pip = bench.pip_for(env)
-    lock = resolve(env, platform=env.platforms[0], pip=pip, site=bench.site, timeout=timeout, glibc=_glibc(bench, env))
-    path = project.lock_path(bench.project, env.name)
-    write(path, lock)
-    return path, lock
-
-
-def _glibc(bench: Workbench, env: Environment) -> tuple[int, int]:
-    """The C library of the row's base; wheels that want a newer one do not run there."""
-    bootstrap = env.base.bootstrap
-    known = bench.facts.release_of_image(env.family, env.base.image) or (
-        bench.facts.release_of_suite(env.family, bootstrap.suite) if bootstrap else None
-    )
-    major, minor = (known.glibc if known else "2.28").split(".")
-    return int(major), int(minor)
-
-
 def prepare(bench: Workbench, name: str, *, lock_missing: bool = False, checked: bool = True) -> Target:
     """Everything up to the rendered target.
 
     Args:
         bench: The surroundings.
         name: The row.
-        lock_missing: Resolve and write the lock when there is none, as ``build`` does.
+        lock_missing: Resolve and write the lock when there is none, or an unresolved one, as ``build`` does.
         checked: Refuse rows that break a rule.
 
     Raises:
-        FindingsError: A rule is broken or the lock is stale.
-        InputError: No such row, or no lock.
+        FindingsError: A rule is broken, or the lock is missing, unresolved, stale or broken.
+        Missing: There was no resolved lock, and wheels of the row cannot be had here.
+        InputError: No such row.
     """
     env = bench.matrix.get(name)
     bench.read_site()
     if checked:
         require_clean(bench, env)
     found = find_lock(bench, env)
-    if found is None:
+    if found is None or not found[1].resolved:
+        lock = found[1] if found else None
         if not lock_missing:
-            raise FindingsError(
-                f"{name} has no lock",
-                (
-                    Finding(
-                        rule="lock",
-                        severity=Severity.ERROR,
-                        subject=name,
-                        message="the row has no lock",
-                        fix=f"envbuild lock {name}",
-                    ),
-                ),
-                hint=f"Make one: envbuild lock {name}",
-            )
-        bench.sink(Note(message=f"{name} has no lock yet: resolving its wheels first"))
+            # A lock of the row as it was says nothing of what is missing now.
+            raise no_lock(env, None if lock and stale(lock, env, env.platforms[0]) else lock)
+        state = "could not be locked elsewhere" if lock else "has no lock yet"
+        bench.sink(Note(message=f"{name} {state}: resolving its wheels first"))
         found = make_lock(bench, env)
     path, lock = found
-    finding = stale(lock, env, lock.platform)
+    finding = stale(lock, env, env.platforms[0])
     if finding is not None:
         raise FindingsError(f"{path}: {finding.message}", (finding,), hint=finding.fix)
-    plan = plans.make(env, lock, bench.facts)
+    pinned = lock.pin(env)
+    plan = plans.make(pinned, lock, bench.facts)
     rendering = render.render(plan, bench.project.templates)
-    return Target(env=env, lock=lock, lock_path=path, plan=plan, rendering=rendering)
+    return Target(env=pinned, lock=lock, lock_path=path, plan=plan, rendering=rendering)
+
+
+__all__ = ["FindingsError", "Target", "errors", "find_lock", "make_lock", "prepare", "require_clean"]

@@ -13,6 +13,7 @@ from envbuild.lock import stale
 from envbuild.matrix import check
 from envbuild.model import Environment, Level
 from envbuild.pipeline.envelope import envelope
+from envbuild.pipeline.locks import unresolved_text
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import errors, find_lock, prepare
 from envbuild.pipeline.prove import as_dict, proven
@@ -126,7 +127,9 @@ def _lock(bench: Workbench, env: Environment) -> str:
     if found is None:
         return f"none yet (envbuild lock {env.name})"
     path, lock = found
-    finding = stale(lock, env, lock.platform)
+    finding = stale(lock, env, env.platforms[0])
+    if finding is None and not lock.resolved:
+        return f"{path}: {unresolved_text(lock)}"
     return f"{path}: {finding.message if finding else f'{len(lock.packages)} packages, by {lock.resolver}'}"
 
 

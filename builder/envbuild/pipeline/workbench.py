@@ -16,6 +16,7 @@ from envbuild.project import Project
 
 # What reads a part is imported where the part is made: a run that finds a row up to date needs few of them.
 if TYPE_CHECKING:
+    from envbuild.base.registry import Told
     from envbuild.engines import DockerEngine
     from envbuild.evidence import PublicKey, SigningKey
     from envbuild.facts import Facts
@@ -43,6 +44,8 @@ class Workbench:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     settings: Mapping[str, object] = field(default_factory=dict)
     _pip_by_row: dict[str, PipSettings] = field(default_factory=dict, init=False)
+    _told: dict[str, Told] = field(default_factory=dict, init=False)
+    _said: set[str] = field(default_factory=set, init=False)
 
     @cached_property
     def project(self) -> Project:
@@ -140,6 +143,24 @@ class Workbench:
         if env.name not in self._pip_by_row:
             self._pip_by_row[env.name] = with_torch_index(env, self.pip, self.sink)
         return self._pip_by_row[env.name]
+
+    def manifest_of(self, image: str) -> Told:
+        """What the registry says of an image's tag. Asked once a run, and one that does not answer not again."""
+        from envbuild.base import reference, registry
+
+        host = reference.repository(image).partition("/")[0]
+        key = host if host in self._told else image
+        if key not in self._told:
+            told = registry.manifest_digest(image, self.site)
+            self._told[host if told.silent else image] = told
+            return told
+        return self._told[key]
+
+    def tell_once(self, message: str) -> None:
+        """A note that would say the same for many rows."""
+        if message not in self._said:
+            self._said.add(message)
+            self.sink(Note(message=message))
 
     def apt_for(self, env: Environment) -> AptSettings:
         """The package mirrors for one row's base."""

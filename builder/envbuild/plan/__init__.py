@@ -11,6 +11,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from envbuild.errors import InputError
 from envbuild.facts import Facts, Op
 from envbuild.model import Bootstrap, Environment, Lock, LockedPackage, LockGroup
@@ -37,7 +40,9 @@ class Plan:
         claims: What the finished image is said to contain, by name; inspection holds the image to it.
         packages: Operating system packages that stay.
         op_packages: Those that only the ops stage needs.
-        wheels: The locked packages, in lock order.
+        wheels: The locked packages, in lock order; none where the row's lock is unresolved or missing.
+        built: What the ops stage compiles into wheels, as pip takes it: ``deepspeed==0.19.8``. From the row, not from
+            the lock, so that the Dockerfile is the same with and without one.
         ops_env: Variables of the op compilation, sorted.
         env: Variables of the finished image, in writing order.
         constraints: Lines of the constraints file that guards the proof against a later ``pip install``.
@@ -63,6 +68,7 @@ class Plan:
     cxx: str
     cpu_baseline: str
     wheels: tuple[LockedPackage, ...]
+    built: tuple[str, ...]
     ops: tuple[str, ...]
     ops_env: Pairs
     constraints: tuple[str, ...]
@@ -97,11 +103,6 @@ class Plan:
         major = dict(self.claims).get("cuda", "0").split(".")[0]
         return f"{self.site_packages}/nvidia/cu{major}"
 
-    @property
-    def built(self) -> tuple[LockedPackage, ...]:
-        """The packages that the ops stage compiles into wheels."""
-        return self.group("ops")
-
     def group(self, name: LockGroup) -> tuple[LockedPackage, ...]:
         """The locked packages of one build step."""
         return tuple(package for package in self.wheels if package.group == name)
@@ -118,12 +119,16 @@ def reference(image: str, digest: str | None) -> str:
     return f"{image}@{digest}" if digest else image
 
 
-def make(env: Environment, lock: Lock, facts: Facts) -> Plan:
-    """The Plan of a row with its lock.
+def make(env: Environment, lock: Lock | None, facts: Facts) -> Plan:
+    """The Plan of a row with its lock, whose digests of the images count where the row names none.
+
+    Without a resolved lock it has no wheels: enough for the Dockerfile, and not for a target id.
 
     Raises:
         InputError: The row names a family or an op that nobody knows.
     """
+    env = lock.pin(env) if lock else env
+    wheels = lock.packages if lock else ()
     cc, cxx = compilers(env)
     distribution = family(env)
     python = tuple(pattern.format(v=env.python) for pattern in distribution.python)
@@ -132,7 +137,7 @@ def make(env: Environment, lock: Lock, facts: Facts) -> Plan:
     toolkit = env.cuda.toolkit if env.cuda else "none"
     return Plan(
         environment=env.name,
-        platform=lock.platform,
+        platform=lock.platform if lock else env.platforms[0],
         template=distribution.template,
         accelerator=env.accelerator,
         claims=_claims(env),
@@ -157,12 +162,24 @@ def make(env: Environment, lock: Lock, facts: Facts) -> Plan:
         cc=cc,
         cxx=cxx,
         cpu_baseline=env.cpu_baseline,
-        wheels=lock.packages,
+        wheels=wheels,
+        built=_built(env),
         ops=facts.deepspeed.with_implied(env.deepspeed.ops, env.deepspeed.version),
         ops_env=_ops_env(env, facts),
-        constraints=tuple(f"{package.name}=={package.version}" for package in lock.packages if _guarded(package)),
+        constraints=tuple(f"{package.name}=={package.version}" for package in wheels if _guarded(package, env)),
         env=_image_env(env, cc, cxx),
     )
+
+
+def _built(env: Environment) -> tuple[str, ...]:
+    """What is compiled, by name, and by version where the row says one; the ops stage makes one wheel of each."""
+    names = [f"deepspeed=={env.deepspeed.version}"]
+    for extra in env.extras:
+        if extra.build:
+            wanted = Requirement(extra.requirement)
+            exact = [each for each in wanted.specifier if each.operator in ("==", "===") and "*" not in each.version]
+            names.append(canonicalize_name(wanted.name) + (f"=={exact[0].version}" if exact else ""))
+    return tuple(sorted(set(names)))
 
 
 def _unique(*names: str) -> tuple[str, ...]:
@@ -182,9 +199,11 @@ def _claims(env: Environment) -> Pairs:
     return tuple((name, value) for name, value in claims.items() if value is not None)
 
 
-def _guarded(package: LockedPackage) -> bool:
-    """Whether a later install must keep it. The toolkit's wheels are not in the finished image."""
-    core = package.name in _CORE or package.name.startswith("nvidia-")
+def _guarded(package: LockedPackage, env: Environment) -> bool:
+    """Whether a later install must keep it: what the proof stands on, and what the row itself limits. The toolkit's
+    wheels are not in the finished image."""
+    limited = {canonicalize_name(Requirement(pin).name) for pin in env.pins}
+    core = package.name in _CORE or package.name.startswith("nvidia-") or package.name in limited
     return package.group == "ops" or (core and package.group != "toolkit")
 
 
