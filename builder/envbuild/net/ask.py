@@ -1,4 +1,4 @@
-"""The only place that opens a socket (the engine's client library apart)."""
+"""One question to one server: whether it answers, and what an engine says."""
 
 from __future__ import annotations
 
