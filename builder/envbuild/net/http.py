@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from envbuild.events import Note, Sink, discard
-from envbuild.net.manners import account, backoff, origin, reason, retry_after
+from envbuild.net.manners import account, backoff, origin, reason, retry_after, shown, without_account
 from envbuild.net.types import Answer, Missing, NetworkError, NoRanges
 
 if TYPE_CHECKING:
