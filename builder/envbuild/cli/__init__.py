@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from envbuild import __version__
-from envbuild.cli import images, output, rows, start, trust
+from envbuild.cli import facts, images, output, rows, start, trust
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
 rows.register(app)
 images.register(app)
 trust.register(app)
+facts.register(app)
 start.register(app)
 
 

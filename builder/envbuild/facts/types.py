@@ -69,9 +69,16 @@ class MachineCode(Fact):
 
 
 class TorchBuild(Fact):
-    """One build variant; ``nccl`` may be a series, such as 2.18, where no more is known."""
+    """One build variant; ``nccl`` may be a series, such as 2.18, where no more is known.
+
+    Attributes:
+        triton: The version that its METADATA pins; None where it pins none.
+        cuda_toolkit: The release of NVIDIA's wheel cuda-toolkit that its METADATA pins.
+    """
 
     nccl: Version | None = None
+    triton: Version | None = None
+    cuda_toolkit: Version | None = None
     architectures: MachineCode | None = None
 
 
@@ -111,6 +118,12 @@ class Libraries(Fact):
     cxx11_abi: Literal["old", "new"]
 
 
+class NewestWheel(Fact):
+    """The newest release of a kind of wheel."""
+
+    newest: DottedNumber
+
+
 class Numpy(Fact):
     """The NumPy that old torch releases need."""
 
@@ -132,6 +145,8 @@ class Facts(Lazy):
     versions: dict[str, TorchVersion]
     libraries: tuple[Libraries, ...]
     numpy: Numpy
+    nccl_wheels: dict[str, NewestWheel]
+    toolkit_wheels: dict[str, NewestWheel]
     deepspeed: DeepSpeed
 
     def torch_build(self, version: str, build: str) -> TorchBuild | None:

@@ -52,6 +52,21 @@ class Upstream:
         self._pages: dict[tuple[str, str], tuple[RemoteFile, ...]] = {}
         self._lock = Lock()
 
+    @property
+    def offline(self) -> bool:
+        """Whether pip is told to ask no index at all."""
+        return self._pip.no_index
+
+    @property
+    def ca(self) -> Path | None:
+        """The site's CA bundle."""
+        return self._pip.cert
+
+    @property
+    def proxies(self) -> dict[str, str]:
+        """The site's proxies by scheme."""
+        return self._pip.proxies
+
     def files(self, project: str) -> tuple[RemoteFile, ...]:
         """Every wheel and source archive of a project, from all indexes and links, without the yanked ones.
 
