@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import copy
 import datetime
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from envbuild.errors import InputError
+from envbuild.facts.refresh.layout import block, braces, entry_end, is_alias, leaf_end, node_end, number, written
 from envbuild.facts.refresh.reading import Step, Value
 
 # libyaml is about ten times faster, and is missing only from builds made without it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_Plain = re.compile(r"[A-Za-z0-9<>=][A-Za-z0-9 ._+/=<>()*-]*[A-Za-z0-9)*]|[A-Za-z0-9]")
 _WIDTH = 118
 
 
@@ -62,14 +61,14 @@ class Document:
         Raises:
             InputError: The place cannot be changed by itself, such as one that is shared by an alias.
         """
-        mapping = self._own(path)
+        mapping = self._mapping(path)
         entry = next(((k, v) for k, v in mapping.value if k.value == key), None)
         flow = bool(mapping.flow_style)
         if entry is not None:
-            if _is_alias(*entry) or isinstance(entry[1], yaml.MappingNode):
+            if isinstance(entry[1], yaml.MappingNode):
                 raise self._stuck(path, key)
-            start, end = entry[1].start_mark.index, _leaf_end(entry[1])
-            text = _written(value, flow=flow)
+            start, end = entry[1].start_mark.index, leaf_end(entry[1])
+            text = written(value, flow=flow)
             if getattr(entry[1], "style", None) in ("|", ">"):
                 raise self._stuck(path, key)
             if isinstance(entry[1], yaml.SequenceNode) and not entry[1].flow_style:
@@ -78,12 +77,12 @@ class Document:
         else:
             before = next(((k, v) for k, v in mapping.value if k.value == after), mapping.value[-1])
             if flow:
-                end = _leaf_end(before[1])
-                changed = f"{self._text[:end]}, {key}: {_written(value, flow=True)}{self._text[end:]}"
+                end = leaf_end(before[1])
+                changed = f"{self._text[:end]}, {key}: {written(value, flow=True)}{self._text[end:]}"
             else:
-                end = self._line_end(_entry_end(*before))
+                end = self._line_end(entry_end(*before))
                 indent = " " * mapping.value[0][0].start_mark.column
-                changed = f"{self._text[:end]}{indent}{key}: {_written(value, flow=False)}\n{self._text[end:]}"
+                changed = f"{self._text[:end]}{indent}{key}: {written(value, flow=False)}\n{self._text[end:]}"
         self._take(changed, path, key, value)
 
     def drop(self, path: tuple[Step, ...], key: str) -> None:
@@ -92,17 +91,17 @@ class Document:
         Raises:
             InputError: As ``set``.
         """
-        mapping = self._own(path)
+        mapping = self._mapping(path)
         place = next((number for number, (k, _) in enumerate(mapping.value) if k.value == key), None)
         if place is None:
             return
         entry = mapping.value[place]
-        if place == 0 or _is_alias(*entry):
+        if place == 0:
             raise self._stuck(path, key)
         if mapping.flow_style:
-            start, end = _leaf_end(mapping.value[place - 1][1]), _leaf_end(entry[1])
+            start, end = leaf_end(mapping.value[place - 1][1]), leaf_end(entry[1])
         else:
-            start, end = self._line_start(entry[0].start_mark.index), self._line_end(_entry_end(*entry))
+            start, end = self._line_start(entry[0].start_mark.index), self._line_end(entry_end(*entry))
         self._take(self._text[:start] + self._text[end:], path, key, None)
 
     def add(self, path: tuple[Step, ...], values: Mapping[str, Value], *, before: str | None = None) -> None:
@@ -117,21 +116,19 @@ class Document:
         here = len(path) - 1
         while here and self._find(path[:here])[1] is None:
             here -= 1
-        parent = self._find(path[:here])[1]
+        parent = self._own(path[:here])
         nested: Any = dict(values)
         for step in reversed(path[here + 1 :]):
             nested = {str(step): nested}
         if isinstance(parent, yaml.SequenceNode) and not parent.flow_style and parent.value:
-            end = self._line_end(_node_end(parent.value[-1]))
+            end = self._line_end(node_end(parent.value[-1]))
             dash = self._text[self._line_start(parent.value[0].start_mark.index) :].partition("-")[0]
-            lines = f"{dash}- {_flow(nested)}\n"
+            lines = f"{dash}- {braces(nested)}\n"
             if len(lines) > _WIDTH:
-                first, *rest = _block(nested, len(dash) + 2)
+                first, *rest = block(nested, len(dash) + 2)
                 lines = "".join([f"{dash}- {first.lstrip()}", *rest])
             changed = self._text[:end] + lines + self._text[end:]
-        elif (
-            isinstance(parent, yaml.MappingNode) and not parent.flow_style and parent.value and path[:here] is not None
-        ):
+        elif isinstance(parent, yaml.MappingNode) and not parent.flow_style and parent.value:
             changed = self._added(parent, str(path[here]), nested, before)
         else:
             raise self._stuck(path, "")
@@ -140,53 +137,93 @@ class Document:
         self._check(changed, expected, path)
 
     def _added(self, parent: yaml.MappingNode, key: str, nested: Any, before: str | None) -> str:
-        self._shared(parent, (key,))
         column = parent.value[0][0].start_mark.column
-        name = _written(key, flow=False)
+        name = written(key, flow=False)
         # One line where a neighbour is one, or where there is none, and where it fits.
         styles = [value.flow_style for _, value in parent.value if isinstance(value, yaml.MappingNode)]
         inline = (any(styles) or not styles) and not any(isinstance(value, Mapping) for value in nested.values())
-        lines = [f"{' ' * column}{name}: {_flow(nested)}\n"]
+        lines = [f"{' ' * column}{name}: {braces(nested)}\n"]
         if not inline or len(lines[0]) > _WIDTH + 1:
-            lines = [f"{' ' * column}{name}:\n", *_block(nested, column + 2)]
+            lines = [f"{' ' * column}{name}:\n", *block(nested, column + 2)]
         stop = next((k for k, _ in parent.value if k.value == before), None)
         if stop is not None:
             at = self._line_start(stop.start_mark.index)
         else:
-            smaller = [entry for entry in parent.value if _number(entry[0].value) < _number(key)]
-            last = max(smaller, key=lambda entry: _number(entry[0].value)) if smaller else parent.value[-1]
-            at = self._line_end(_entry_end(*last))
+            smaller = [entry for entry in parent.value if number(entry[0].value) < number(key)]
+            last = max(smaller, key=lambda entry: number(entry[0].value)) if smaller else parent.value[-1]
+            at = self._line_end(entry_end(*last))
         return self._text[:at] + "".join(lines) + self._text[at:]
 
-    def _own(self, path: tuple[Step, ...]) -> yaml.MappingNode:
+    def _own(self, path: tuple[Step, ...]) -> yaml.Node | None:
+        """The node at a path, which nothing else in the file shares from now on."""
         shared, node = self._find(path)
-        if not isinstance(node, yaml.MappingNode) or not node.value:
-            raise self._stuck(path, "")
         if shared:
-            raise InputError(f"{self._place}: {_dotted(path)} is shared by a YAML alias, so it is not changed here")
-        self._shared(node, path)
+            self._unshare()
+            node = self._find(path)[1]
         return node
 
-    def _shared(self, node: yaml.Node, path: tuple[Step, ...]) -> None:
-        anchors = re.match(r"&([^\s,\[\]{}]+)", self._text[node.start_mark.index :])
-        before = self._text[: node.start_mark.index].rstrip()
-        anchor = anchors or re.search(r"&([^\s,\[\]{}]+)$", before)
-        if anchor and re.search(rf"\*{re.escape(anchor[1])}(?=[\s,}}\]]|$)", self._text):
-            raise InputError(f"{self._place}: {_dotted(path)} is shared by a YAML alias, so it is not changed here")
+    def _mapping(self, path: tuple[Step, ...]) -> yaml.MappingNode:
+        node = self._own(path)
+        if not isinstance(node, yaml.MappingNode) or not node.value:
+            raise self._stuck(path, "")
+        return node
+
+    def _events(self) -> tuple[list[Any], dict[int, str]]:
+        """The aliases of the file, and the anchors that they refer to by their place."""
+        if "*" not in self._text:
+            return [], {}
+        events: list[Any] = list(yaml.parse(self._text, Loader=_Loader))
+        aliases = [event for event in events if isinstance(event, yaml.AliasEvent)]
+        used = {event.anchor for event in aliases}
+        anchors = {event.start_mark.index: event.anchor for event in events if getattr(event, "anchor", None) in used}
+        return aliases, {at: name for at, name in anchors.items() if self._text[at] == "&"}
+
+    def _unshare(self) -> None:
+        """Write what aliases stand for in their places: a change of one is no change of the others."""
+        text = self._text
+        places = sorted(self._events()[1].items(), reverse=True)
+        while aliases := self._events()[0]:
+            start, end = aliases[-1].start_mark.index, aliases[-1].end_mark.index
+            copied = self._copy(aliases[-1].anchor, self._line_column(start))
+            self._text = self._text[: len(self._text[:start].rstrip(" "))] + copied + self._text[end:]
+        # An alias stands behind its anchor: the places of the anchors are what they were.
+        for at, name in places:
+            rest = self._text[at + 1 + len(name) :]
+            before = self._text[:at].rstrip(" ") if rest.startswith("\n") else self._text[:at]
+            self._text = before + rest.lstrip(" ")
+        text, self._text = self._text, text
+        self._check(text, self._data, ())
+
+    def _copy(self, anchor: str, column: int) -> str:
+        """What stands at an anchor, for a place behind a key in that column."""
+        at = next(at for at, name in self._events()[1].items() if name == anchor)
+        node = next(node for node in _nodes(yaml.compose(self._text, Loader=_Loader)) if node.start_mark.index == at)
+        if not isinstance(node, yaml.MappingNode) or node.flow_style:
+            return " " + self._text[at + 1 + len(anchor) : leaf_end(node)].strip()
+        first = node.value[0][0].start_mark
+        lines = self._text[self._line_start(first.index) : self._line_end(node_end(node))].splitlines()
+        indent = " " * (column + 2)
+        return "\n" + "\n".join(f"{indent}{line[first.column :]}" if line.strip() else line for line in lines)
+
+    def _line_column(self, index: int) -> int:
+        line = self._text[self._line_start(index) : index]
+        return len(line) - len(line.lstrip(" "))
 
     def _find(self, path: tuple[Step, ...]) -> tuple[bool, yaml.Node | None]:
-        """The node at a path, and whether it lies behind an alias."""
+        """The node at a path, and whether it is also reached by another."""
         node: yaml.Node | None = yaml.compose(self._text, Loader=_Loader)
+        anchors = self._events()[1]
         shared = False
         for step in path:
             if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
                 node = node.value[step] if step < len(node.value) else None
             elif isinstance(node, yaml.MappingNode):
                 entry = next(((k, v) for k, v in node.value if k.value == str(step)), None)
-                shared = shared or (entry is not None and _is_alias(*entry))
+                shared = shared or (entry is not None and is_alias(*entry))
                 node = entry[1] if entry else None
             else:
                 return shared, None
+            shared = shared or (node is not None and node.start_mark.index in anchors)
         return shared, node
 
     def _take(self, changed: str, path: tuple[Step, ...], key: str, value: Value | None) -> None:
@@ -213,7 +250,8 @@ class Document:
         return self._text.rfind("\n", 0, index) + 1
 
     def _line_end(self, index: int) -> int:
-        end = self._text.find("\n", index)
+        # A block scalar ends where the next thing begins.
+        end = self._text.find("\n", len(self._text[:index].rstrip()))
         if end < 0:
             self._text += "\n"
             return len(self._text)
@@ -224,64 +262,13 @@ class Document:
         return InputError(f"{self._place}: {where} cannot be changed in this layout")
 
 
-def _is_alias(key: yaml.Node, value: yaml.Node) -> bool:
-    # The parser gives an alias the node of its anchor, which stands further up.
-    return value.start_mark.index < key.start_mark.index
-
-
-def _entry_end(key: yaml.Node, value: yaml.Node) -> int:
-    return key.end_mark.index if _is_alias(key, value) else _node_end(value)
-
-
-def _node_end(node: yaml.Node) -> int:
-    """Where the last character of a node is: a block's own end lies behind the comments that follow it."""
-    if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
-        return _entry_end(*node.value[-1])
-    if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:
-        return _node_end(node.value[-1])
-    return _leaf_end(node)
-
-
-def _leaf_end(node: yaml.Node) -> int:
-    return int(node.end_mark.index)
-
-
-def _written(value: Value | Mapping[str, Any], *, flow: bool) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(_written(each, flow=True) for each in value)}]"
-    if isinstance(value, Mapping):
-        return _flow(value)
-    resolver: Any = yaml.resolver.Resolver()
-    resolved = resolver.resolve(yaml.ScalarNode, value, (True, False))
-    text = resolved == "tag:yaml.org,2002:str" or re.fullmatch(r"\d{4}-\d\d-\d\d|\d+", value) is not None
-    plain = text and (_Plain.fullmatch(value) or (not flow and re.fullmatch(r"[\w][\w .,;/+=()*-]*", value)))
-    if plain:
-        return value
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _flow(values: Mapping[str, Any]) -> str:
-    return (
-        f"{{{', '.join(f'{_written(key, flow=True)}: {_written(each, flow=True)}' for key, each in values.items())}}}"
-    )
-
-
-def _block(values: Mapping[str, Any], column: int) -> list[str]:
-    lines: list[str] = []
-    for key, value in values.items():
-        head = f"{' ' * column}{_written(key, flow=False)}:"
-        if isinstance(value, Mapping):
-            lines += [f"{head}\n", *_block(value, column + 2)]
-        else:
-            lines.append(f"{head} {_written(value, flow=False)}\n")
-    return lines
-
-
-def _number(text: str) -> tuple[int, ...]:
-    """What version-like keys (2.10.0, 12.6, cu118) are sorted by; other words are equal to one another."""
-    found = re.fullmatch(r"(?:cu)?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in found[1].split(".")) if found else ()
+def _nodes(node: Any) -> list[Any]:
+    found = [node]
+    if isinstance(node, yaml.MappingNode):
+        found += [each for entry in node.value for child in entry for each in _nodes(child)]
+    elif isinstance(node, yaml.SequenceNode):
+        found += [each for child in node.value for each in _nodes(child)]
+    return found
 
 
 def _at(data: Any, path: tuple[Step, ...]) -> Any:

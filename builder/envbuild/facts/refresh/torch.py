@@ -21,7 +21,7 @@ COMPANIONS = ("torchvision", "torchaudio")
 _MACHINE = re.compile(r"(many)?linux.*_x86_64$")
 _CUDA = re.compile(rb"^cuda(?:: [^=]*)? = (?:'(\d+\.\d+)'|None)$", re.MULTILINE)
 _FLAGS = re.compile(rb"(?<=\0)(?:sm|compute)_\d+[a-z]?(?: (?:sm|compute)_\d+[a-z]?)+(?=\0)")
-_NCCL = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
+_NCCL = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+cuda")
 _OVERLAP = 4096
 _FIRST_CHOICE = ("cp310", "cp311", "cp39", "cp38", "cp312")
 
