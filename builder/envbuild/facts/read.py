@@ -51,6 +51,11 @@ def check(folders: Sequence[Path], changed: Mapping[str, str]) -> None:
     _build(tuple(folders), {name: _parse(content, f"{name}.yaml") for name, content in changed.items()})
 
 
+def forget() -> None:
+    """Read the files again when they are next asked for: they were changed."""
+    _load.cache_clear()
+
+
 def text(path: Path) -> str:
     """The text of a facts file, its line ends as they are.
 

@@ -130,4 +130,5 @@ def write(outcome: Outcome, folder: Path) -> tuple[Path, ...]:
             raise InputError(f"{file.path} was changed while upstream was read", hint="run it again")
     paths = tuple(folder / f"{file.name}.yaml" for file in outcome.files)
     store.write_together([(path, file.new) for path, file in zip(paths, outcome.files, strict=True)])
+    files.forget()
     return paths

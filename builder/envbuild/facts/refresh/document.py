@@ -29,6 +29,7 @@ class Document:
         self._text = text
         self._place = place
         self._data: Any = self._parse(text)
+        self._kept: tuple[str, tuple[Any, list[Any], dict[int, str]]] | None = None
 
     @property
     def text(self) -> str:
@@ -170,6 +171,15 @@ class Document:
 
     def _events(self) -> tuple[list[Any], dict[int, str]]:
         """The aliases of the file, and the anchors that they refer to by their place."""
+        return self._parsed()[1:]
+
+    def _parsed(self) -> tuple[Any, list[Any], dict[int, str]]:
+        """The nodes, aliases and anchors of the text as it is; worked out again when it has changed."""
+        if self._kept is None or self._kept[0] is not self._text:
+            self._kept = (self._text, (yaml.compose(self._text, Loader=_Loader), *self._shares()))
+        return self._kept[1]
+
+    def _shares(self) -> tuple[list[Any], dict[int, str]]:
         if "*" not in self._text:
             return [], {}
         events: list[Any] = list(yaml.parse(self._text, Loader=_Loader))
@@ -197,7 +207,7 @@ class Document:
     def _copy(self, anchor: str, column: int) -> str:
         """What stands at an anchor, for a place behind a key in that column."""
         at = next(at for at, name in self._events()[1].items() if name == anchor)
-        node = next(node for node in _nodes(yaml.compose(self._text, Loader=_Loader)) if node.start_mark.index == at)
+        node = next(node for node in _nodes(self._parsed()[0]) if node.start_mark.index == at)
         if not isinstance(node, yaml.MappingNode) or node.flow_style:
             return " " + self._text[at + 1 + len(anchor) : leaf_end(node)].strip()
         first = node.value[0][0].start_mark
@@ -211,8 +221,8 @@ class Document:
 
     def _find(self, path: tuple[Step, ...]) -> tuple[bool, yaml.Node | None]:
         """The node at a path, and whether it is also reached by another."""
-        node: yaml.Node | None = yaml.compose(self._text, Loader=_Loader)
-        anchors = self._events()[1]
+        root, _, anchors = self._parsed()
+        node: yaml.Node | None = root
         shared = False
         for step in path:
             if isinstance(node, yaml.SequenceNode) and isinstance(step, int):

@@ -155,7 +155,9 @@ class Upstream:
         found = self._kept_sources(file, patterns, every=every)
         for pattern in patterns:
             if not any(re.fullmatch(pattern, name) for name in found):
-                raise Shape(f"{shown(file.url)}: expected a file {pattern}", hint="the archive has changed its shape")
+                raise Shape(
+                    f"{shown(file.url)}: expected a file {_plain(pattern)}", hint="the archive has changed its shape"
+                )
         return found
 
     def _kept_sources(self, file: RemoteFile, patterns: tuple[str, ...], *, every: bool) -> dict[str, bytes]:
@@ -258,5 +260,9 @@ def only(opened: zipfile.ZipFile, pattern: str, place: str) -> str:
     """
     found = [name for name in opened.namelist() if re.fullmatch(pattern, name)]
     if len(found) != 1:
-        raise Shape(f"{place}: expected one member {pattern}, and found {len(found)}")
+        raise Shape(f"{place}: expected one member {_plain(pattern)}, and found {len(found)}")
     return found[0]
+
+
+def _plain(pattern: str) -> str:
+    return pattern.replace("\\", "")
