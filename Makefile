@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration sabotage bench soak setup compiler engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration sabotage facts bench soak setup compiler engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ integration: setup compiler engine-start ## Tests on a real Docker Engine
 
 sabotage: setup engine-start ## Spoil the proven image in every known way; each has to be caught (SABOTAGE_ALONE=1: an image for each)
 	$(PY) -m pytest tests/sabotage
+
+facts: setup ## Prove the pinned facts from upstream's wheels and source archives; needs the package index (FACTS_REPORT=FILE)
+	$(PY) -m pytest tests/facts
 
 bench: setup engine-start ## Measure speed, as ratios inside one run
 	$(PY) bench/run.py

@@ -143,7 +143,11 @@ def two_lists(site: Site) -> None:
     made.torch(site.wheels, "2.16.0", flags=b"sm_75 sm_80\0sm_90 sm_100", pythons=("cp311",))
 
 
-@pytest.mark.parametrize("spoil", [half, cut, two_lists])
+def no_list(site: Site) -> None:
+    made.torch(site.wheels, "2.16.0", flags=b"sm_75", pythons=("cp311",))
+
+
+@pytest.mark.parametrize("spoil", [half, cut, two_lists, no_list])
 def test_a_release_that_cannot_be_read_is_no_fact(site: Site, spoil: Callable[[Site], None]) -> None:
     spoil(site)
     outcome = site.refresh("torch")

@@ -20,7 +20,8 @@ from envbuild.site.pip import PYTORCH
 COMPANIONS = ("torchvision", "torchaudio")
 _MACHINE = re.compile(r"(many)?linux.*_x86_64$")
 _CUDA = re.compile(rb"^cuda(?:: [^=]*)? = (?:'(\d+\.\d+)'|None)$", re.MULTILINE)
-_FLAGS = re.compile(rb"(?<=\0)(?:sm|compute)_\d+[a-z]?(?: (?:sm|compute)_\d+[a-z]?)+(?=\0)")
+# Compilers pack texts closely: in some releases another one ends right before it, with no zero between.
+_FLAGS = re.compile(rb"(?:sm|compute)_\d+[a-z]?(?: (?:sm|compute)_\d+[a-z]?)+(?=\0)")
 _NCCL = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+cuda")
 _OVERLAP = 4096
 _FIRST_CHOICE = ("cp310", "cp311", "cp39", "cp38", "cp312")
@@ -59,7 +60,7 @@ def _release(book: Notebook, sink: Sink, version: str, files: Iterable[RemoteFil
     readings: list[Reading] = []
     with step(sink, subject), attempt(book, subject):
         readings += _pythons(version, own)
-        wheel = _choose(own)
+        wheel = choose(own)
         build = _build(book, wheel)
         place = where(wheel)
         readings.append(
@@ -108,10 +109,15 @@ def _content(book: Notebook, version: str, build: str, wheel: RemoteFile, place:
             "its METADATA pins none: NCCL is linked statically",
             hint="--download reads it out of the library (about 1 GB)",
         )
-    flags = book.upstream.distilled(wheel, r"torch/lib/libtorch_python\.so", "architectures", _flags).decode()
+    flags = book.upstream.distilled(wheel, r"torch/lib/libtorch_python\.so", "architectures 2", _flags).decode()
     sm = tuple(f"{flag[3:-1]}.{flag[-1]}" for flag in flags.split() if re.fullmatch(r"sm_\d+", flag))
     known = book.facts.torch_build(version, build)
-    if sm and build != "cpu" and (readings or known is not None):
+    if not sm and build != "cpu":
+        what = f"{wheel.filename}: expected a list of architectures (sm_90 sm_100 ...) in libtorch_python.so"
+        if version not in book.facts.versions:
+            raise Shape(what)
+        book.missed(f"torch {version}+{build}: architectures", what, failed=True)
+    elif build != "cpu" and (readings or known is not None):
         source = f"wheel torch {version}{local} {place}, CUDA_ARCH_FLAGS in libtorch_python.so"
         readings.append(_reading(version, (*path, "architectures"), {"sm": sm}, source))
         for flag in flags.split():
@@ -129,7 +135,7 @@ def _companions(book: Notebook, sink: Sink, name: str, releases: list[str]) -> N
             by_version.setdefault(file.version, []).append(file)
     known = {torch: getattr(entry, name) for torch, entry in book.facts.versions.items() if getattr(entry, name)}
     oldest = min((parse(entry.version) for entry in known.values()), default=Version("0"))
-    wheels = [_choose(own) for version, own in by_version.items() if version >= oldest]
+    wheels = [choose(own) for version, own in by_version.items() if version >= oldest]
     pins: dict[str, list[RemoteFile]] = {}
     failed: list[str] = []
 
@@ -182,7 +188,7 @@ def _other_builds(book: Notebook, sink: Sink, files: list[RemoteFile]) -> None:
                 book.missed(subject, f"PyPI does not ship it, and PyTorch's own index {why}")
                 continue
         with step(sink, subject), attempt(book, subject):
-            wheel = _choose(own)
+            wheel = choose(own)
             if _build(book, wheel) != build:
                 raise Shape(f"torch/version.py of {wheel.filename} speaks of another build")
             book.readings += _content(book, version, build, wheel, place)
@@ -218,9 +224,11 @@ def _search(blocks: Iterator[bytes], pattern: re.Pattern[bytes]) -> Iterator[byt
     rest = b""
     for block in blocks:
         rest += block
+        end = 0
         for found in pattern.finditer(rest):
             yield found[0]
-        rest = rest[-_OVERLAP:]
+            end = found.end()
+        rest = rest[max(end, len(rest) - _OVERLAP) :]
 
 
 def on_linux(files: Iterable[RemoteFile]) -> list[RemoteFile]:
@@ -232,7 +240,7 @@ def on_linux(files: Iterable[RemoteFile]) -> list[RemoteFile]:
     ]  # fmt: skip
 
 
-def _choose(files: Iterable[RemoteFile]) -> RemoteFile:
+def choose(files: Iterable[RemoteFile]) -> RemoteFile:
     """One of the wheels of a release: they differ in their Python only."""
 
     def rank(file: RemoteFile) -> tuple[int, str]:
