@@ -119,7 +119,7 @@ KEPT: list[tuple[str, str, dict[str, Any]]] = [
     ("R17", CPU, {"pins": ["pydantic>=1.10"]}),
     ("R20", CPU, {"python": "3.12"}),
     ("R20", H200, {"torch.version": "2.15.0", "python": "3.11"}),
-    ("R23", CPU, {"deepspeed.version": "0.14.1"}),
+    ("R23", CPU, {"deepspeed.version": "0.14.1", "env": {"LOCAL_SIZE": "2"}}),
     ("R23", CPU, {"deepspeed.version": "0.14.4", "packages": ["numactl"]}),
     ("R23", CPU, {"deepspeed.version": "0.15.4", "env": {"LOCAL_SIZE": "2"}}),
     ("R23", CPU, {"deepspeed.version": "0.16.0"}),

@@ -37,9 +37,9 @@ def topics(incomplete: str) -> list[str]:
     return [name for name in ("torch", "deepspeed", "nccl", "toolkits") if name.startswith(incomplete)]
 
 
-def _facts(context: typer.Context) -> None:
+def _facts(context: typer.Context, project: opt.ProjectOption = None, json: opt.JsonOption = False) -> None:
     if context.invoked_subcommand is None:
-        facts_list()
+        facts_list(project, json)
 
 
 def facts_list(project: opt.ProjectOption = None, json: opt.JsonOption = False) -> None:
