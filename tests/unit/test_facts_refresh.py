@@ -225,6 +225,14 @@ def test_another_pydantic_is_for_a_person(site: Site) -> None:
     assert ["asks for pydantic<2" in each.message for each in site.refresh("deepspeed").remarks] == [True]
 
 
+def test_names_from_upstream_cannot_steer_a_terminal(site: Site) -> None:
+    ops_of(site)
+    evil = site.ops + b'class EvilBuilder:\n    NAME = "\\x1b[2Jgone"\n    BUILD_VAR = "X\\ny"\n'
+    made.deepspeed(site.wheels, "0.20.0", builder=evil)
+    (remark,) = site.refresh("deepspeed").remarks
+    assert "?[2Jgone" in remark.message and remark.message.isprintable()
+
+
 @pytest.mark.parametrize("builder", [b"", b"def x(:", b"cuda_minor_mismatch_ok = load()", b"(" * 100_000])
 def test_a_builder_of_another_shape_is_loud(site: Site, builder: bytes) -> None:
     made.deepspeed(site.wheels, "0.20.0", builder=builder)

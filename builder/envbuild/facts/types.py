@@ -121,7 +121,7 @@ class Libraries(Fact):
 class NewestWheel(Fact):
     """The newest release of a kind of wheel."""
 
-    newest: DottedNumber
+    newest: Version
 
 
 class Numpy(Fact):

@@ -70,7 +70,7 @@ def _write(
         if found.get(key) != evidence[key]:
             document.set(reading.path, key, evidence[key])
     # It spoke of the evidence that this one replaces.
-    if any(change.kind in ("changed", "proven") for change in changes):
+    if found.get("mark") != "verified" or any(change.kind == "changed" for change in changes):
         document.drop(reading.path, "note")
 
 

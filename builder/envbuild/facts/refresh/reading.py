@@ -71,11 +71,16 @@ class Notebook:
 
     def missed(self, subject: str, reason: str, *, hint: str = "", failed: bool = False) -> None:
         """Write down that something was not read."""
-        self.unread.append(Unread(subject=subject, reason=reason, hint=hint, failed=failed))
+        self.unread.append(Unread(subject=_line(subject), reason=_line(reason), hint=hint, failed=failed))
 
     def remark(self, subject: str, message: str) -> None:
         """Write down something for a person."""
-        self.remarks.append(Remark(subject=subject, message=message))
+        self.remarks.append(Remark(subject=_line(subject), message=_line(message)))
+
+
+def _line(text: str) -> str:
+    """One line without control characters: names from upstream go to a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from envbuild import store
 from envbuild.errors import EnvbuildError
 from envbuild.facts.upstream.page import RemoteFile
 from envbuild.net import Answer, Client
-from envbuild.net.manners import shown, without_account
+from envbuild.net.manners import origin, shown, without_account
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})")
 _LONGEST = 24 * 3600.0
@@ -62,7 +62,8 @@ class Cache:
     def piece(self, file: RemoteFile, what: str, read: Callable[[], bytes]) -> bytes:
         """What ``read`` finds in a file, or found there once. ``what`` says which piece, and how it was read."""
         identity = file.sha256 or f"{without_account(file.url)} {file.size}"
-        path = self._folder / "files" / _name(identity, what)
+        # Of a file that is read in parts nobody checks the SHA-256: one server's word is not another's.
+        path = self._folder / "files" / _name(identity, *map(str, origin(file.url)), what)
         with contextlib.suppress(OSError):
             kept = path.read_bytes()
             digest, _, content = kept.partition(b"\n")

@@ -7,6 +7,7 @@ import email.policy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -90,4 +91,7 @@ def _applies(requirement: Requirement, python: str) -> bool:
         "platform_python_implementation": "CPython",
         "extra": "",
     }
-    return requirement.marker.evaluate(target)
+    try:
+        return requirement.marker.evaluate(target)
+    except (UndefinedComparison, UndefinedEnvironmentName):
+        return False

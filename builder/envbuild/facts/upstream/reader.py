@@ -76,7 +76,9 @@ class Upstream:
         """
         found: list[RemoteFile] = []
         for link in self._pip.find_links:
-            found += self._links(link, project)
+            # pip only warns of a page or a folder of links that is not there.
+            with contextlib.suppress(Missing):
+                found += self._links(link, project)
         known = bool(found)
         for index in self._pip.indexes:
             with contextlib.suppress(Missing):
