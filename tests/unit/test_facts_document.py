@@ -78,9 +78,10 @@ def test_values_are_replaced_added_and_dropped() -> None:
     document.set(("versions", "2.9.1", "build"), "triton", "3.1", after="nccl")
     document.drop(("versions", "2.9.1", "build"), "note")
     document.set(("entries", 0), "cuda", ("12.0", "12.1"))
+    document.set(("versions", "2.9.1", "build"), "py", "3.10")
     assert changed(BLOCK, document.text) == [
         """-    build: {nccl: "2.18", mark: partial, source: 'a, b', date: 2026-01-02, note: old}""",
-        """+    build: {nccl: "2.20", triton: "3.1", mark: partial, source: 'a, b', date: 2026-01-02}""",
+        """+    build: {nccl: "2.20", triton: "3.1", py: "3.10", mark: partial, source: 'a, b', date: 2026-01-02}""",
         '-  - {since: 0.9.3, cuda: ["12.0"], mark: verified, source: x, date: 2026-01-02}',
         '+  - {since: 0.9.3, cuda: ["12.0", "12.1"], mark: verified, source: x, date: 2026-01-02}',
     ]
@@ -90,10 +91,12 @@ def test_what_an_alias_shares_is_written_out_before_one_place_changes() -> None:
     document = Document(BLOCK, "x.yaml")
     document.set(("versions", "2.12.1"), "mark", "verified")
     document.drop(("versions", "2.12.1"), "note")
+    document.set(("versions", "2.12.1"), "triton", "3.6.0")
     found = yaml.safe_load(document.text)["versions"]
     before = yaml.safe_load(BLOCK)["versions"]["2.11.0"]
     assert found["2.11.0"] == before
-    assert found["2.12.1"] == {**{key: value for key, value in before.items() if key != "note"}, "mark": "verified"}
+    assert list(found["2.12.1"]) == ["nccl", "triton", "mark", "source", "date", "more"]
+    assert found["2.12.1"]["mark"] == "verified" and found["2.12.1"]["more"] == before["more"]
     assert "&shared" not in document.text and "# trailing" in document.text
 
     first = Document(BLOCK, "x.yaml")

@@ -268,6 +268,7 @@ def test_no_index_that_knows_the_package_is_an_error(site: Site) -> None:
 
 
 def test_a_file_that_somebody_edits_meanwhile_is_not_overwritten(site: Site) -> None:
+    site.edit("torch", "        nccl: 2.28.9\n", "        nccl: 2.28.8\n")
     outcome = site.refresh("torch")
     assert outcome.files
     site.edit("torch", "# PyTorch wheels, Linux x86-64.", "# Mine.")

@@ -7,14 +7,27 @@ parsed again and compared with what was meant, so that a layout nobody thought o
 from __future__ import annotations
 
 import copy
-import datetime
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from envbuild.errors import InputError
-from envbuild.facts.refresh.layout import block, braces, entry_end, is_alias, leaf_end, node_end, number, written
+from envbuild.facts.refresh.layout import (
+    at_path,
+    block,
+    braces,
+    comparable,
+    dotted,
+    entry_end,
+    is_alias,
+    leaf_end,
+    node_end,
+    nodes,
+    number,
+    put,
+    written,
+)
 from envbuild.facts.refresh.reading import Step, Value
 
 # libyaml is about ten times faster, and is missing only from builds made without it.
@@ -57,7 +70,7 @@ class Document:
         return len(node.value) if isinstance(node, yaml.SequenceNode) else 0
 
     def set(self, path: tuple[Step, ...], key: str, value: Value, *, after: str | None = None) -> None:
-        """Give a key of an existing mapping a value; a new key comes after another one, or last.
+        """Give a key of an existing mapping a value; a new key comes after another one, or before the mark.
 
         Raises:
             InputError: The place cannot be changed by itself, such as one that is shared by an alias.
@@ -76,15 +89,26 @@ class Document:
                 raise self._stuck(path, key)
             changed = self._text[:start] + text + self._text[end:]
         else:
-            before = next(((k, v) for k, v in mapping.value if k.value == after), mapping.value[-1])
-            if flow:
-                end = leaf_end(before[1])
-                changed = f"{self._text[:end]}, {key}: {written(value, flow=True)}{self._text[end:]}"
-            else:
-                end = self._line_end(entry_end(*before))
-                indent = " " * mapping.value[0][0].start_mark.column
-                changed = f"{self._text[:end]}{indent}{key}: {written(value, flow=False)}\n{self._text[end:]}"
+            changed = self._with_key(mapping, key, value, after)
         self._take(changed, path, key, value)
+
+    def _with_key(self, mapping: yaml.MappingNode, key: str, value: Value, after: str | None) -> str:
+        """The text with a new key: behind another one, or else before the mark, where a fact's values end."""
+        text = f"{key}: {written(value, flow=bool(mapping.flow_style))}"
+        behind = next((entry for entry in mapping.value if entry[0].value == after), None)
+        stop = next((k for k, _ in mapping.value if k.value == "mark"), None)
+        if mapping.flow_style:
+            if behind is None and stop is not None:
+                at = stop.start_mark.index
+                return f"{self._text[:at]}{text}, {self._text[at:]}"
+            end = leaf_end((behind or mapping.value[-1])[1])
+            return f"{self._text[:end]}, {text}{self._text[end:]}"
+        indent = " " * mapping.value[0][0].start_mark.column
+        if behind is None and stop is not None:
+            at = stop.start_mark.index
+            return f"{self._text[:at]}{text}\n{indent}{self._text[at:]}"
+        at = self._line_end(entry_end(*(behind or mapping.value[-1])))
+        return f"{self._text[:at]}{indent}{text}\n{self._text[at:]}"
 
     def drop(self, path: tuple[Step, ...], key: str) -> None:
         """Remove a key of a mapping that has others; nothing happens when it is not there.
@@ -134,7 +158,7 @@ class Document:
         else:
             raise self._stuck(path, "")
         expected = copy.deepcopy(self._data)
-        _down(expected, path[:here], path[here], nested)
+        put(expected, path[:here], path[here], nested)
         self._check(changed, expected, path)
 
     def _added(self, parent: yaml.MappingNode, key: str, nested: Any, before: str | None) -> str:
@@ -207,7 +231,7 @@ class Document:
     def _copy(self, anchor: str, column: int) -> str:
         """What stands at an anchor, for a place behind a key in that column."""
         at = next(at for at, name in self._events()[1].items() if name == anchor)
-        node = next(node for node in _nodes(self._parsed()[0]) if node.start_mark.index == at)
+        node = next(node for node in nodes(self._parsed()[0]) if node.start_mark.index == at)
         if not isinstance(node, yaml.MappingNode) or node.flow_style:
             return " " + self._text[at + 1 + len(anchor) : leaf_end(node)].strip()
         first = node.value[0][0].start_mark
@@ -239,15 +263,15 @@ class Document:
     def _take(self, changed: str, path: tuple[Step, ...], key: str, value: Value | None) -> None:
         expected = copy.deepcopy(self._data)
         if value is None:
-            del _at(expected, path)[key]
+            del at_path(expected, path)[key]
         else:
-            _down(expected, path, key, value)
+            put(expected, path, key, value)
         self._check(changed, expected, path)
 
     def _check(self, changed: str, expected: Any, path: tuple[Step, ...]) -> None:
         data = self._parse(changed)
-        if _plain(data) != _plain(expected):
-            raise InputError(f"{self._place}: {_dotted(path)} cannot be changed in this layout")
+        if comparable(data) != comparable(expected):
+            raise InputError(f"{self._place}: {dotted(path)} cannot be changed in this layout")
         self._text, self._data = changed, data
 
     def _parse(self, text: str) -> Any:
@@ -268,43 +292,5 @@ class Document:
         return end + 1
 
     def _stuck(self, path: tuple[Step, ...], key: str) -> InputError:
-        where = ".".join(part for part in (_dotted(path), key) if part)
+        where = ".".join(part for part in (dotted(path), key) if part)
         return InputError(f"{self._place}: {where} cannot be changed in this layout")
-
-
-def _nodes(node: Any) -> list[Any]:
-    found = [node]
-    if isinstance(node, yaml.MappingNode):
-        found += [each for entry in node.value for child in entry for each in _nodes(child)]
-    elif isinstance(node, yaml.SequenceNode):
-        found += [each for child in node.value for each in _nodes(child)]
-    return found
-
-
-def _at(data: Any, path: tuple[Step, ...]) -> Any:
-    for step in path:
-        data = data[step]
-    return data
-
-
-def _down(data: Any, path: tuple[Step, ...], step: Step, value: Any) -> None:
-    target = _at(data, path)
-    if isinstance(target, list):
-        target.append(value)
-    else:
-        target[step] = value
-
-
-def _plain(data: Any) -> Any:
-    """What two parses are compared by: text, however the parser read it."""
-    if isinstance(data, Mapping):
-        return {str(key): _plain(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_plain(each) for each in data]
-    if isinstance(data, datetime.date):
-        return data.isoformat()
-    return str(data)
-
-
-def _dotted(path: tuple[Step, ...]) -> str:
-    return ".".join(map(str, path))

@@ -1,14 +1,15 @@
-"""Pieces of YAML: where a node ends in its text, and how a value is written."""
+"""Pieces of YAML: where a node ends in its text, how a value is written, and what two parses have in common."""
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
-from envbuild.facts.refresh.reading import Value
+from envbuild.facts.refresh.reading import Step, Value
 
 _PLAIN = re.compile(r"[A-Za-z0-9<>=][A-Za-z0-9 ._+/=<>()*-]*[A-Za-z0-9)*]|[A-Za-z0-9]")
 _LOOSE = re.compile(r"\w[\w .,;/+=()*-]*")
@@ -76,3 +77,45 @@ def number(text: str) -> tuple[int, ...]:
     """What version-like keys (2.10.0, 12.6, cu118) are sorted by; other words are equal to one another."""
     found = re.fullmatch(r"(?:cu)?(\d+(?:\.\d+)*)", text)
     return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def nodes(node: Any) -> list[Any]:
+    """A node and all below it."""
+    found = [node]
+    if isinstance(node, yaml.MappingNode):
+        found += [each for entry in node.value for child in entry for each in nodes(child)]
+    elif isinstance(node, yaml.SequenceNode):
+        found += [each for child in node.value for each in nodes(child)]
+    return found
+
+
+def at_path(data: Any, path: tuple[Step, ...]) -> Any:
+    """What lies at a path in parsed data."""
+    for step in path:
+        data = data[step]
+    return data
+
+
+def put(data: Any, path: tuple[Step, ...], step: Step, value: Any) -> None:
+    """Set a key, or add to a list, in parsed data."""
+    target = at_path(data, path)
+    if isinstance(target, list):
+        target.append(value)
+    else:
+        target[step] = value
+
+
+def comparable(data: Any) -> Any:
+    """What two parses are compared by: text, however the parser read it."""
+    if isinstance(data, Mapping):
+        return {str(key): comparable(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [comparable(each) for each in data]
+    if isinstance(data, datetime.date):
+        return data.isoformat()
+    return str(data)
+
+
+def dotted(path: tuple[Step, ...]) -> str:
+    """A path in one word."""
+    return ".".join(map(str, path))
