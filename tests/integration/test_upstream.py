@@ -188,10 +188,14 @@ def cut_file(server: Server, torch: Path) -> None:
 
 
 def lying_range(server: Server, torch: Path) -> None:
+    """Another part than the one that was asked for, of the right size."""
+
     def answer(handler: Any) -> bool:
-        return bool(handler.headers.get("Range")) and send(
-            handler, 206, b"x" * 10, {"Content-Range": "bytes 0-9/4000000"}
-        )
+        span = re.match(r"bytes=(\d+)-(\d+)$", handler.headers.get("Range", ""))
+        if span is None or int(span[1]) == 0:
+            return False
+        data, length = torch.read_bytes(), int(span[2]) - int(span[1]) + 1
+        return send(handler, 206, data[:length], {"Content-Range": f"bytes 0-{length - 1}/{len(data)}"})
 
     server.answer = answer
 
@@ -206,13 +210,16 @@ def broken_off(server: Server, torch: Path) -> None:
     server.answer = answer
 
 
-@pytest.mark.parametrize("spoil", [cut_file, lying_range, broken_off])
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [(cut_file, "expected a wheel"), (lying_range, "asked for the bytes from"), (broken_off, "the answer broke off")],
+)
 def test_a_wheel_that_is_not_whole_is_an_error(
-    server: Server, torch: Path, tmp_path: Path, spoil: Callable[[Server, Path], None]
+    server: Server, torch: Path, tmp_path: Path, spoil: Callable[[Server, Path], None], expected: str
 ) -> None:
     spoil(server, torch)
     site = Site(server, tmp_path / "cache")
-    with pytest.raises((Shape, NetworkError), match=r"torch-2\.11\.0-py3-none-any\.whl: .+"):
+    with pytest.raises((Shape, NetworkError), match=rf"torch-2\.11\.0-py3-none-any\.whl: {expected}"):
         site.upstream.metadata(site.only())
 
 
