@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration sabotage facts bench soak setup compiler engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler engine-start engine-stop schema clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup engine-start ## Build, prove and tag the cpu row, then show its evidence (all set-up included)
 	$(BIN)/envbuild build cpu
@@ -24,7 +24,7 @@ lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile bench/naive/Dockerfile
-	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/* tests/unit/data/gpucode/make.sh
+	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/* tests/unit/data/gpucode/make.sh tests/unit/data/rpmdb/make.sh
 
 type: setup
 	$(BIN)/mypy
@@ -40,6 +40,9 @@ cli: setup ## Tests of the command line as a user types it
 
 integration: setup compiler engine-start ## Tests on a real Docker Engine
 	$(PY) -m pytest tests/integration
+
+integration-cuda: setup engine-start ## Build the rows whose CUDA toolkit comes from wheels, without a GPU (30 GB, 20 minutes)
+	$(PY) -m pytest tests/cuda
 
 sabotage: setup engine-start ## Spoil the proven image in every known way; each has to be caught (SABOTAGE_ALONE=1: an image for each)
 	$(PY) -m pytest tests/sabotage
@@ -58,9 +61,10 @@ setup: $(STAMP) ## Make the virtual environment and install the package into it
 $(STAMP): pyproject.toml scripts/setup.sh
 	sh scripts/setup.sh $(VENV)
 
-compiler: ## Install a C++ compiler and openssl, only where there are none: tests compile small libraries and verify
-	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] || \
-		sh scripts/engine.sh install g++ libc6-dev openssl
+compiler: ## Install a C++ compiler, openssl, rpm and libdb's tools, only where there are none: the tests' tools and oracles
+	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] && \
+		command -v rpmbuild > /dev/null 2>&1 && command -v db5.3_load > /dev/null 2>&1 || \
+		sh scripts/engine.sh install g++ libc6-dev openssl rpm db5.3-util
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start

@@ -1,8 +1,9 @@
 """Measures what the README promises of speed, as ratios inside one run. `make bench` runs it; no test is timed.
 
-    python bench/run.py [--rounds 3] [--only help|build|step|layers]... [--json FILE] [--record]
+    python bench/run.py [--rounds 3] [--only rules|help|build|step|layers]... [--json FILE] [--record]
 
-It builds and proves the row `cpu` first, if that was not done. Exit code 1 when a limit is exceeded.
+It builds and proves the row `cpu` first, if that was not done and more than the rules is measured. Exit code 1 when a
+limit is exceeded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import commands
 import images
+import rules
 from figures import Measure, markdown, notes, table
 from staging import must, stage
 
@@ -31,7 +33,7 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
-PARTS = ("help", "build", "step", "layers")
+PARTS = ("rules", "help", "build", "step", "layers")
 
 
 def main() -> int:
@@ -72,6 +74,12 @@ def main() -> int:
 
 def measure(parts: tuple[str, ...] | list[str], rounds: int) -> tuple[list[Measure], list[str]]:
     """The measures asked for, and the machine they were taken on."""
+    measures: list[Measure] = []
+    if "rules" in parts:
+        say("measuring: rules")
+        measures += rules.rules(rounds)
+    if set(parts) == {"rules"}:
+        return measures, [f"Python {sys.version.split()[0]}, envbuild {__version__}."]
     bench = Workbench(project_folder=commands.ROOT)
     say(f"building and proving the row {ROW}, unless it is up to date")
     must((commands.ENVBUILD, "build", ROW), cwd=commands.ROOT)
@@ -94,8 +102,7 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int) -> tuple[list[Measu
             "step": lambda: images.first_step(bench, staged, proven, folder, rounds),
             "layers": lambda: images.torch_stays(bench, staged, OTHER_DEEPSPEED, folder),
         }
-        measures = []
-        for part in PARTS:
+        for part in takers:
             if part in parts:
                 say(f"measuring: {part}")
                 measures.append(takers[part]())

@@ -37,6 +37,13 @@ def document(done: Any, code: int, kind: str) -> dict[str, str]:
 # --- mistyped ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "command", [["deepspeed", "--zero-offload", "train.py"], ["sh", "-c", "deepspeed train.py --zero-offload"]]
+)
+def test_run_refuses_an_option_that_deepspeed_has_not(command: list[str], cli: Any) -> None:
+    refused(cli("run", "cpu", "--", *command), 2, r"no option --zero-offload \(R24\)", "ds_config")
+
+
 @pytest.mark.parametrize("command", ["show", "check", "build"])
 def test_a_mistyped_row_gets_a_suggestion(command: str, cli: Any, project: Path) -> None:
     refused(

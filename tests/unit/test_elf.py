@@ -268,6 +268,48 @@ def test_a_dlopen_that_fails_leaves_nothing_behind() -> None:
     assert process.provider("libb.so").path == "/op/libb.so"  # type: ignore[union-attr]
 
 
+class Enterprise(Made):
+    """Folders as on Enterprise Linux: 64-bit libraries in lib64, and what was in / is in /usr."""
+
+    linker = b"\x7fELF GLIBC_PRIVATE\0/lib64/\0/usr/lib64/\0"
+
+    def __post_init__(self) -> None:
+        self.add("/usr/lib64/ld-2.28.so", soname="ld-linux-x86-64.so.2")
+        self.add("/usr/bin/python", kind="executable", interp="/lib64/ld-linux-x86-64.so.2", needed=("libc.so.6",))
+        self.add("/usr/lib64/libc.so.6", soname="libc.so.6")
+
+    def resolve(self, path: str) -> str | None:
+        path = {"/lib64/ld-linux-x86-64.so.2": "/usr/lib64/ld-2.28.so"}.get(path, path)
+        return super().resolve(f"/usr{path}" if path.startswith(("/lib64/", "/lib/", "/bin/")) else path)
+
+    def data(self, path: str, limit: int) -> bytes:
+        return self.linker if path == "/usr/lib64/ld-2.28.so" else super().data(path, limit)
+
+
+def test_enterprise_linux_searches_lib64_and_not_lib() -> None:
+    root = Enterprise()
+    root.add("/usr/lib/liba.so.1", machine="i386", bits=32)
+    root.add("/usr/lib64/liba.so.1", soname="liba.so.1")
+    root.add("/opt/rh/toolset/root/usr/lib64/libb.so", soname="libb.so", needed=("liba.so.1", "libc.so.6"))
+    root.add("/usr/lib/libold.so")
+    process = _start(root)
+    assert process.provider("libc.so.6").path == "/lib64/libc.so.6"  # type: ignore[union-attr]
+    root.add("/op.so", needed=("libb.so", "libold.so"), rpath=("/opt/rh/toolset/root/usr/$LIB",))
+    result = process.dlopen("/op.so")
+    assert {choice.name: (choice.path, choice.why) for choice in result.choices[1:]} == {
+        "libb.so": ("/opt/rh/toolset/root/usr/lib64/libb.so", "rpath"),
+        "libold.so": (None, "nowhere"),
+        "liba.so.1": ("/lib64/liba.so.1", "default"),
+        "libc.so.6": ("/lib64/libc.so.6", "loaded"),
+    }
+    # One file under two names is one object; and ldconfig's cache comes before the folders.
+    assert process.dlopen("/usr/lib64/libc.so.6").loaded == ()
+    root.files["/etc/ld.so.cache"] = _cache(("liba.so.1", "/opt/rh/toolset/root/usr/lib64/liba.so.1", 0x303, 0))
+    root.add("/opt/rh/toolset/root/usr/lib64/liba.so.1", soname="liba.so.1")
+    choice = _start(root).dlopen("liba.so.1").choices[0]
+    assert (choice.path, choice.why) == ("/opt/rh/toolset/root/usr/lib64/liba.so.1", "cache")
+
+
 def test_symbol_versions_are_asked_of_the_file_that_was_chosen() -> None:
     root = Made()
     wants = (Need(library="libc.so", version="GLIBC_2.17"), Need(library="libc.so", version="GLIBC_2.34"),

@@ -33,11 +33,23 @@ def test_every_fact_names_an_origin_outside_the_project() -> None:
     for fact in found:
         assert re.match(
             r"wheel (METADATA|file names|torch)|ELF members|host_config\.h|DeepSpeed (tag|sdist)|NVIDIA"
-            r"|measured by running|pytorch/builder|(Ubuntu|CentOS|Enterprise Linux) .*package|no primary source",
+            r"|measured by running|pytorch/(builder|pytorch)|(Debian|Ubuntu|CentOS|Enterprise Linux) .*package"
+            r"|CentOS project|Rocky Linux wiki|Red Hat documentation|no primary source",
             fact.source,
         ), fact
     # What was not checked carries a note that says what is missing, or a distribution package as second-hand source.
     assert all(fact.note or "package" in fact.source for fact in found if fact.mark is not Mark.VERIFIED)
+
+
+def test_a_newer_system_has_a_newer_library() -> None:
+    by_glibc = sorted(FACTS.releases, key=lambda name: parse(FACTS.releases[name].glibc))
+    libraries = [parse(FACTS.runtimes[name].glibcxx) for name in by_glibc]
+    assert libraries == sorted(libraries)
+
+
+def test_gcc_floors_grow_with_torch() -> None:
+    floors = [FACTS.gcc_floor(torch) for torch in ("2.0.1", "2.1.0", "2.12.1", "2.13.0", "2.15.0")]
+    assert [floor.gcc if floor else None for floor in floors] == [None, "9.4", "9.4", "11.3", "11.3"]
 
 
 def test_load_reads_once() -> None:
@@ -48,6 +60,10 @@ def test_the_facts_agree_with_one_another() -> None:
     assert {gpu.sm for gpu in FACTS.gpus.values()} - set(FACTS.architectures) == {"8.9"}, "the only GPU without a range"
     assert set(FACTS.datacenter.gpus) | set(FACTS.driver_floors) <= set(FACTS.gpus)
     assert {toolkit.split(".")[0] for toolkit in FACTS.toolkits} == set(FACTS.drivers)
+    # The end of an image is that of the driver branch that its toolkit came with, so that has to be known too.
+    bundled = {version.rpartition(".")[0] for version in FACTS.bundled_drivers}
+    assert set(FACTS.lifetimes.cuda_images) | set(FACTS.required_drivers) <= bundled
+    assert set(FACTS.releases) <= set(FACTS.lifetimes.releases) and set(FACTS.releases) <= set(FACTS.runtimes)
     by_version = sorted(FACTS.toolkits, key=parse)
     limits = [FACTS.toolkits[version].max_gcc for version in by_version]
     assert limits == sorted(limits), "a newer nvcc accepts no older compilers"
@@ -136,6 +152,9 @@ def test_ops_know_what_they_need() -> None:
     assert ops["async_io"].run_packages["debian"] == ("libaio1",)
     assert [ops["cpu_adam"].needs_nvcc("cuda", version) for version in ("0.14.2", "0.14.3")] == [True, False]
     assert [ops["cpu_adam"].needs_toolkit("cuda", version) for version in ("0.19.7", "0.19.8")] == [True, False]
+    assert [ops["cpu_adam"].needs_curand("cuda", version) for version in ("0.14.2", "0.14.3")] == [True, False]
+    assert not ops["cpu_adam"].needs_curand("cpu", "0.14.2") and not ops["fused_adam"].needs_curand("cuda", "0.14.2")
+    assert [ops["async_io"].needs_toolkit("cuda", version) for version in ("0.14.5", "0.15.0")] == [False, True]
     assert ops["fused_adam"].needs_nvcc("cuda", "0.19.8") and not ops["fused_adam"].needs_nvcc("cpu", "0.19.8")
     asked = ("async_io", "cpu_adam", "a_new_one")
     assert FACTS.deepspeed.with_implied(asked, "0.19.8") == (*asked, "pin_memory")

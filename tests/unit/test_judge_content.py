@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envbuild.judge import archive, content
+from envbuild.judge import archive, content, dpkg
 from envbuild.judge.content import OutsideReport
 from envbuild.judge.versions import capability, cuda_of, matches, upstream
 from envbuild.model import Environment
@@ -109,8 +109,12 @@ def image(files: Mapping[str, bytes | None], variables: Mapping[str, str] = VARI
     return archive.read(io.BytesIO(saved), content.WANTED)
 
 
+def seen(built: archive.ImageArchive, env: Environment = ENV) -> OutsideReport:
+    return content.outside(built, env, dpkg.installed(built))
+
+
 def outside_of(changes: Mapping[str, bytes | None], env: Environment = ENV) -> OutsideReport:
-    return content.outside(image({**FILES, **changes}), env)
+    return seen(image({**FILES, **changes}), env)
 
 
 OUTSIDE = outside_of({})
@@ -182,6 +186,17 @@ FROM_OUTSIDE: dict[str, tuple[Mapping[str, bytes | None], list[str]]] = {
     ),
     "another Python": ({"opt/venv/pyvenv.cfg": b"version = 3.12.1\n"}, ["content.python", "content.python"]),
     "no Python": ({"opt/venv/pyvenv.cfg": None}, ["content.python"]),
+    "a Python that somebody compiled": (
+        {"opt/venv/bin/python": LINK + b"/usr/local/bin/python3.11", "usr/local/bin/python3.11": b"ELF"},
+        ["content.python"],
+    ),
+    "another Python of the distribution": (
+        {
+            "opt/venv/bin/python": LINK + b"/opt/rh/rh-python38/root/usr/bin/python3.8",
+            "opt/rh/rh-python38/root/usr/bin/python3.8": b"ELF",
+        },
+        ["content.python"],
+    ),
     "a program in Python's place": ({"opt/venv/bin/python": b"#!/bin/sh\n"}, ["content.python"]),
     "a hook at every start": ({f"{SITE}/sitecustomize.py": b"import torch"}, ["content.hooks"]),
     "a start-up file that nobody owns": ({f"{SITE}/patch.pth": b"import patch"}, ["content.hooks"]),
@@ -293,18 +308,23 @@ def test_an_op_that_was_never_compiled_is_told_once() -> None:
 @pytest.mark.parametrize("name", sorted(set(VARIABLES) - {"TOKEN", "PYTHONNOUSERSITE"}))
 def test_each_variable_of_the_image_is_looked_at(name: str) -> None:
     variables = {key: value for key, value in VARIABLES.items() if key != name}
-    assert "content.env" in rules(content.outside(image(FILES, variables), ENV), INSIDE)
+    assert "content.env" in rules(seen(image(FILES, variables)), INSIDE)
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"])
 def test_what_the_probes_do_not_heed_must_not_be_set(name: str) -> None:
-    assert rules(content.outside(image(FILES, {**VARIABLES, name: "/shadow"}), ENV), INSIDE) == ["content.env"]
+    assert rules(seen(image(FILES, {**VARIABLES, name: "/shadow"})), INSIDE) == ["content.env"]
+
+
+def test_the_interpreter_of_a_software_collection_is_the_distributions() -> None:
+    python = "opt/rh/rh-python311/root/usr/bin/python3.11"
+    assert rules(outside_of({"opt/venv/bin/python": LINK + f"/{python}".encode(), python: b"ELF"}), INSIDE) == []
 
 
 def test_an_empty_report_passes_nothing() -> None:
     found = set(rules(OUTSIDE, {}))
     assert {"content.probe", "content.torch", "content.python", "content.op.missing", "content.env"} <= found
-    nothing = set(rules(content.outside(image({"a": b""}, {}), ENV), INSIDE))
+    nothing = set(rules(seen(image({"a": b""}, {})), INSIDE))
     assert {"content.torch", "content.deepspeed", "content.op.missing", "content.constraints"} <= nothing
 
 
@@ -341,7 +361,7 @@ def _gpu() -> tuple[Environment, OutsideReport, Report]:
     modules["imported"]["torch"]["version"] = "2.11.0+cu130"
     modules["torch"].update(cuda="13.0", nccl="2.28.9", arch_list=["sm_75", "sm_80", "sm_90", "sm_120", "compute_100"])
     modules["deepspeed"].update(accelerator="cuda", built_for="cuda")
-    return env, content.outside(image(files, variables), env), inside
+    return env, seen(image(files, variables), env), inside
 
 
 GPU, GPU_OUTSIDE, GPU_INSIDE = _gpu()

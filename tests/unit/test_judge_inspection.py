@@ -192,6 +192,17 @@ def test_a_secret_in_the_config_is_found_and_not_repeated(config: dict[str, Any]
         ("usr/local/app/settings.ini", b"token: " + TOKEN.encode()),
         ("opt/venv/.netrc", b"machine index.example login me password hunter22"),
         ("usr/lib/.git-credentials", b"https://me:hunter22@git.example"),
+        # What an RPM system keeps them in.
+        ("etc/yum.repos.d/site.repo", b"[site]\nbaseurl=https://me:hunter22@rpm.example/8\n"),
+        ("etc/yum.repos.d/site.repo", b"[site]\nusername = me\npassword = hunter22\n"),
+        ("etc/dnf/dnf.conf", b"[main]\nproxy_password=hunter22\n"),
+        ("etc/dnf/vars/sitepassword", b"hunter22\n"),
+        ("etc/rhsm/rhsm.conf", b"proxy_password = hunter22\n"),
+        ("etc/pki/entitlement/123-key.pem", b"-----BEGIN RSA PRIVATE KEY-----"),
+        ("etc/pki/entitlement/123.pem", b"-----BEGIN CERTIFICATE-----"),
+        ("var/lib/dnf/history.sqlite", b"SQLite format 3\0\0" + b"install --setopt=proxy_password=hunter22 gcc"),
+        ("var/lib/yum/history/history-1.sqlite", b"SQLite format 3\0\0" + bytes(1 << 19) + b"https://me:hunter22@a.b/"),
+        ("var/cache/dnf/site-123/mirrorlist", b"https://me:hunter22@rpm.example/8/\n"),
     ],
 )
 def test_a_secret_in_a_layer_is_found_even_when_it_was_deleted_later(path: str, data: bytes) -> None:
@@ -212,6 +223,10 @@ def test_a_secret_in_a_layer_is_found_even_when_it_was_deleted_later(path: str, 
         ("usr/share/doc/examples/key.pem", b"-----BEGIN PRIVATE KEY-----"),
         ("workspace/data.bin", b"\0\0" + TOKEN.encode()),
         ("etc/ssh/sshd_config", b"PermitRootLogin no"),
+        ("etc/yum.repos.d/site.repo", b"[site]\nbaseurl=https://rpm.example/$releasever\n#password=example\n"),
+        ("etc/yum.repos.d/site.repo", b"[site]\nusername=$user\npassword=$password\n"),
+        ("etc/rhsm/rhsm.conf", b"proxy_user =\nproxy_password =\nca = %(ca_dir)s/x\n"),
+        ("var/lib/dnf/history.sqlite", b"SQLite format 3\0\0install gcc-toolset-11-gcc"),
     ],
 )
 def test_what_only_looks_like_one_is_left_alone(path: str, data: bytes) -> None:

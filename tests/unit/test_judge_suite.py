@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from envbuild import probes
+from envbuild import elf, probes, rpmdb
 from envbuild.errors import EngineError
 from envbuild.judge import suite
 
@@ -38,6 +39,14 @@ def test_the_hash_changes_with_any_source_and_with_nothing_else(
     assert changed != same
     (copy / "common.py").rename(copy / "common2.py")
     assert hashes() not in (same, changed)
+
+
+@pytest.mark.parametrize("room", [elf, rpmdb])
+def test_what_reads_the_images_files_belongs_to_the_suite(
+    room: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "__file__", str(tmp_path / "__init__.py"))
+    assert suite.suite_hash.__wrapped__() != suite.suite_hash()
 
 
 def test_a_package_that_is_no_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import dedent
 
@@ -203,6 +204,24 @@ def test_an_inherited_error_is_told_once() -> None:
          "10:26: environments.one.gcc.pakage: is not a known key; did you mean 'package'?"),
         ("build: cpu}", "build: cpu, index: pypy}",
          "11:49: environments.one.torch.index: 'pypy' is none of pytorch, pypi; did you mean 'pypi'?"),
+        ("family: debian", "family: debian\n    driver: newest",
+         "8:13: environments.one.driver: 'newest' is not a version of numbers and dots, such as 450.80.02"),
+        ("build: cpu}", "build: cpu, torchvision: 0.28.x}",
+         "11:55: environments.one.torch.torchvision: '0.28.x' is not a version, such as 2.13.0"),
+        ("package: gcc-12", "package: clang-16",
+         "10:35: environments.one.gcc.package: 'clang-16' is not the package of a GCC, such as gcc-12 or "
+         "gcc-toolset-11-gcc"),
+        ("family: debian", "family: debian\n    waivers: [{rule: r21, reason: x, until: 2027-06-30}]",
+         "8:22: environments.one.waivers.0.rule: 'r21' is not the id of a rule, such as R21"),
+        ("family: debian", "family: debian\n    waivers: [{rule: R21, reason: x, until: soon}]",
+         "8:45: environments.one.waivers.0.until: 'soon' is not a date, such as 2026-11-01"),
+        ("family: debian", "family: debian\n    waivers: [{rule: R21, until: 2027-06-30}]",
+         "8:15: environments.one.waivers.0.reason: is required"),
+        ("family: debian", "family: debian\n    claimed: {gcc.versio: {value: x, by: y, contradicted: z}}",
+         "8:15: environments.one.claimed.gcc.versio: 'versio' is not a key of gcc; did you mean 'version'?"),
+        ("family: debian", "family: debian\n    claimed: {cpu_baseline: {value: x, by: y, contradicted: z}}",
+         "8:15: environments.one.claimed.cpu_baseline: needs the evidence that contradicts it: an entry of sources for "
+         "cpu_baseline"),
         ("ops: [cpu_adam]}", "ops: cpu_adam}", "12:39: environments.one.deepspeed.ops: must be a list, not 'cpu_adam'"),
         ("ops: [cpu_adam]}", "ops: [cpu_adam, 'a b']}",
          "12:50: environments.one.deepspeed.ops.1: 'a b' is not an op's name, such as cpu_adam"),
@@ -229,6 +248,8 @@ def test_an_inherited_error_is_told_once() -> None:
         # The text itself.
         ("summary: A row", "summary: A row\n    summary: B",
          "5:5: environments.one.summary: is already set in line 4"),
+        ("      deepspeed: *seen\n", "      deepspeed: *seen\n  one: {}\n",
+         "19:3: environments.one: is already set in line 3"),
         ("summary: A row", "<<: {summary: A}\n    summary: A row",
          "4:5: environments.one: merge keys (<<) are not supported; use 'extends' or 'defaults'"),
         ("summary: A row", "~: x\n    summary: A row", "4:5: environments.one: a key must be text"),
@@ -310,6 +331,10 @@ def test_a_cuda_row_says_what_it_is() -> None:
         (b"text", "1:1: matrix: must be a mapping with the keys schema, defaults, environments"),
         (b"a:\n  b: \xff\n", "2:6: matrix: byte 0xff is not UTF-8; save the file as UTF-8"),
         ("schema: x".encode("utf-16"), "1:1: matrix: byte 0xff is not UTF-8; save the file as UTF-8"),
+        ("schema: x".encode("utf-16-le"), "1:2: matrix: control character U+0000 is not allowed"),
+        ("schema: x".encode("utf-32"), "1:1: matrix: byte 0xff is not UTF-8; save the file as UTF-8"),
+        ("# Größe\n".encode("latin-1"), "1:5: matrix: byte 0xf6 is not UTF-8; save the file as UTF-8"),
+        ("a: \u20ac\nb: \u20ac\n".encode("cp1252"), "1:4: matrix: byte 0x80 is not UTF-8; save the file as UTF-8"),
         (b"a: b\nc: d\x00e\n", "2:5: matrix: control character U+0000 is not allowed"),
         (b"a: \x1b[31m\n", "1:4: matrix: control character U+001B is not allowed"),
         ("\xe4: \u202a\x9b\n".encode(), "1:5: matrix: control character U+009B is not allowed"),
@@ -351,6 +376,26 @@ def test_a_row_that_inherits_too_much_is_refused() -> None:
     assert found == ["4:3: environments.one: has more than 10,000 values"]
 
 
+MUCH = {
+    "packages": "packages: [" + "a, " * 5000 + "b]",
+    "env": "env: {" + ", ".join(f"V{i}: x" for i in range(5000)) + "}",
+    "unknown": ", ".join(f"k{i}: x" for i in range(5000)),
+}
+
+
+@pytest.mark.parametrize("kind", MUCH)
+def test_a_small_file_whose_rows_inherit_too_much_is_refused(kind: str) -> None:
+    # Some 150 KB, which would come to 25 million values.
+    rows = "".join(f"  r{i}: {{extends: one, env: {{A: b}}}}\n" for i in range(5000))
+    if kind == "unknown":
+        text = GOOD.replace("environments:", f"defaults: {{{MUCH[kind]}}}\nenvironments:") + rows
+    else:
+        text = change("family: debian", f"family: debian\n    {MUCH[kind]}") + rows
+    said = "the rows come to more than 2,000,000 values here, with what they inherit"
+    [here] = [line for line in complaints(text) if said in line]
+    assert re.match(r"[0-9]+:3: environments\.r[0-9]+: ", here)
+
+
 def test_chains_are_bounded_and_circles_named() -> None:
     rows = "".join(f"  r{i}: {{extends: r{i + 1}}}\n" for i in range(1000))
     found = complaints(GOOD.replace("  one:", f"{rows}  r1000:"))
@@ -358,6 +403,30 @@ def test_chains_are_bounded_and_circles_named() -> None:
     circle = "  a: {extends: b}\n  b: {extends: c}\n  c: {extends: b}\n"
     found = complaints(GOOD.replace("environments:\n", f"environments:\n{circle}"))
     assert found == ["5:16: environments.c.extends: runs in a circle: 'b' -> 'c' -> 'b'"]
+
+
+def test_a_claim_has_the_evidence_of_its_fact_or_of_what_holds_it() -> None:
+    said = "claimed: {gcc.version: {value: x, by: y, contradicted: z}, torch: {value: x, by: y, contradicted: z}}"
+    row = read(change("family: debian", f"family: debian\n    {said}")).get("one")
+    assert list(row.claimed) == ["gcc.version", "torch"]
+
+
+def test_ten_thousand_rows() -> None:
+    small = "".join(f"  r{i}: {{extends: one}}\n" for i in range(10_000))
+    matrix = read(GOOD + small)
+    assert len(matrix.environments) == 10_001
+    assert matrix.place("r9999", ("python",)).line == 9
+    row = GOOD.split("environments:\n")[1]
+    # Written out, aliases and all, they are more than a matrix may hold; where that is seen is said.
+    [found] = complaints(GOOD + "".join(row.replace("  one:", f"  r{i}:", 1) for i in range(10_000)))
+    assert re.match(
+        r"[0-9]{5,}:[0-9]+: environments\.r[0-9]+.*: more than 500,000 values, with aliases followed", found
+    )
+    # Each with a parent of its own that is not there: looking for what was meant must not take their product.
+    wrong = "".join(f"  r{i}: {{extends: s{i}}}\n" for i in range(10_000))
+    with pytest.raises(MatrixError) as caught:
+        read(GOOD + wrong)
+    assert "more than 500 problems" in caught.value.hint and "there is no row 's499'" in caught.value.message
 
 
 def test_a_hostile_number_of_errors_is_cut() -> None:

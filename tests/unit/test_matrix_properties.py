@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ SHIPPED = (Path(__file__).parents[2] / "matrix.yaml").read_text(encoding="utf-8"
 DATA = yaml.load(SHIPPED, Loader=yaml.BaseLoader)
 
 # Free text for people: it is printed, and given to the engine as a label, never written into a Dockerfile.
-FOR_PEOPLE = {"summary", "sources"}
+FOR_PEOPLE = {"summary", "sources", "claimed", "waivers"}
 
 BOTH_PARSERS = pytest.mark.parametrize("loader", [tree.LOADER, yaml.SafeLoader], ids=["libyaml", "python"])
 
@@ -90,6 +91,28 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from paths(item, (*path, key))
 
 
+def dumped(document: Any, *, allow_unicode: bool = True) -> bytes:
+    # libyaml's emitter takes no lone surrogates.
+    fast = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    try:
+        text = yaml.dump(document, Dumper=fast, allow_unicode=allow_unicode)
+    except UnicodeEncodeError:
+        text = yaml.dump(document, Dumper=yaml.SafeDumper, allow_unicode=allow_unicode)
+    return str(text).encode("utf-8", errors="surrogatepass")
+
+
+def at(value: Any, path: tuple[Any, ...]) -> Any:
+    for part in path:
+        value = value[part]
+    return value
+
+
+def as_matrix(row: dict[str, Any]) -> bytes:
+    document = {"schema": DATA["schema"], "environments": {"row": row}}
+    # Escaped, so that what is read is what was meant.
+    return dumped(document, allow_unicode=False)
+
+
 ALL_PATHS = sorted(paths(DATA), key=repr)
 MUTATION = st.tuples(
     st.sampled_from(ALL_PATHS), st.sampled_from(["drop", "rename", "replace", "add"]), st.text(max_size=8), WEIRD
@@ -97,7 +120,7 @@ MUTATION = st.tuples(
 
 
 def mutated(mutations: list[Any]) -> Any:
-    document = yaml.load(SHIPPED, Loader=yaml.BaseLoader)
+    document = copy.deepcopy(DATA)
     for path, action, key, value in mutations:
         node = document
         try:
@@ -139,7 +162,7 @@ def test_any_bytes(raw: bytes) -> None:
 @given(st.lists(MUTATION, min_size=1, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_mutated_rows(mutations: list[Any]) -> None:
-    outcome(yaml.safe_dump(mutated(mutations), allow_unicode=True).encode("utf-8", errors="surrogatepass"))
+    outcome(dumped(mutated(mutations)))
 
 
 @given(st.integers(0, len(SHIPPED)), st.integers(0, 40), st.text(max_size=5))
@@ -149,17 +172,83 @@ def test_mutated_text(start: int, length: int, text: str) -> None:
 
 
 @given(WEIRD, st.sampled_from(["family", "python", "nccl", "pins", "packages", "gpus", "base.image", "gcc.package",
-                               "torch.version", "deepspeed.ops", "cuda.version", "env"]))  # fmt: skip
+                               "torch.version", "deepspeed.ops", "cuda.version", "env", "driver", "torch.torchvision",
+                               "claimed", "waivers", "fabric", "shm_size"]))  # fmt: skip
 @settings(max_examples=150, deadline=None)
 def test_weird_values_where_a_dockerfile_would_see_them(value: Any, path: str) -> None:
-    document = yaml.load(SHIPPED, Loader=yaml.BaseLoader)
+    document = copy.deepcopy(DATA)
     *parents, last = path.split(".")
     node = document["environments"]["h200-cu130"]
+    node.update(claimed={}, waivers=[])
     for parent in parents:
         node = node[parent]
-    wrapped = {"pins": [value], "packages": [value], "gpus": [value], "ops": [value], "env": {"A": value}}
+    said = {"value": value, "by": value, "contradicted": value}
+    waiver = {"rule": "R21", "key": value, "reason": value, "until": "2030-01-01"}
+    wrapped: dict[str, Any] = {"pins": [value], "packages": [value], "gpus": [value], "ops": [value]}
+    wrapped |= {"env": {"A": value}, "claimed": {"nccl": said}, "waivers": [waiver]}
     node[last] = wrapped.get(last, value)
-    outcome(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", errors="surrogatepass"))
+    outcome(dumped(document))
+
+
+def everything() -> dict[str, Any]:
+    """A row with every key that a row may have."""
+    document = copy.deepcopy(DATA)["environments"]
+    row: dict[str, Any] = {**document["h200-cu130"], **{key: document["v100-cu113"][key] for key in ("claimed",)}}
+    row["base"] |= {
+        "digest": f"sha256:{'0' * 64}",
+        "toolkit_image": "nvidia/cuda:13.0.2-devel-ubuntu24.04",
+        "toolkit_digest": f"sha256:{'0' * 64}",
+    }
+    row["base"]["bootstrap"]["packages"] = ["vim"]
+    return row | {
+        "waivers": [{"rule": "R21", "key": "base.image", "reason": "one", "until": "2030-01-01"}],
+        "cpu_baseline": "x86-64-v3",
+        "platforms": ["linux/amd64"],
+        "packages": ["vim"],
+        "pins": ["numpy<3"],
+        "extras": [{"requirement": "transformers==4.57.1", "build": "false"}],
+        "env": {"A": "1"},
+        "shm_size": "1GiB",
+        "memlock": "1GiB",
+    }
+
+
+FULL = everything()
+LEAVES = [path for path in paths(FULL) if not isinstance(at(FULL, path), dict | list)]
+
+
+def test_the_full_row_has_every_key_and_loads() -> None:
+    assert set(FULL) == set(Environment.model_fields) - {"name"}
+    outcome(as_matrix(FULL))
+    parse(as_matrix(FULL), "m.yaml")
+
+
+@pytest.mark.parametrize(
+    "value", ["a\nRUN id", "a\r\nb", "a\u2028b", "a\x85b", "$(id)", "`id`", 'a"b', "a'b", "a\\b", "a\0b"]
+)
+def test_no_text_of_a_row_takes_syntax(value: str) -> None:
+    for path in LEAVES:
+        row = copy.deepcopy(FULL)
+        at(row, path[:-1])[path[-1]] = value
+        free = path[0] in FOR_PEOPLE and path[-1] not in ("mark", "date", "until", "rule")
+        if free and value.isprintable():
+            parse(as_matrix(row), "m.yaml")
+            continue
+        with pytest.raises(MatrixError) as caught:
+            parse(as_matrix(row), "m.yaml")
+        if "\0" not in value:  # that one is no text at all
+            subjects = {finding.subject for finding in caught.value.findings}
+            assert f"environments.row.{'.'.join(map(str, path))}" in subjects, path
+
+
+@pytest.mark.parametrize("key", ["a\nRUN id", "$(id)", "a b", "A;B", "A\u2028B"])
+def test_no_key_of_a_row_takes_syntax(key: str) -> None:
+    for path in [(), *(path for path in paths(FULL) if isinstance(at(FULL, path), dict))]:
+        row = copy.deepcopy(FULL)
+        at(row, path)[key] = "x"
+        with pytest.raises(MatrixError) as caught:
+            parse(as_matrix(row), "m.yaml")
+        assert all(line.isprintable() for line in caught.value.message.split("\n"))
 
 
 @BOTH_PARSERS

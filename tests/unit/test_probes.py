@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from envbuild.judge.suite import probes_folder
-from envbuild.probes import common, surroundings, zero3, zero3_watch
+from envbuild.probes import common, content, surroundings, zero3, zero3_watch
 
 FILES = sorted(probes_folder().glob("*.py"))
 # Imported inside functions, when the image's turn has come.
@@ -302,3 +302,25 @@ def test_the_last_mount_that_covers_a_folder_counts(folder: str, kind: str, monk
     monkeypatch.setattr(surroundings, "_read", {"/proc/self/mountinfo": mounts}.get)
     monkeypatch.setattr(os.path, "realpath", lambda path: path)
     assert surroundings._mount_kind(folder) == kind
+
+
+def test_what_a_module_runs_when_it_is_imported_is_there_and_no_compiler_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeepSpeed 0.14 asks df for the file system of its caches while it is imported."""
+    harmless = ["df", "ldconfig", "c++filt", "make-ssl-cert", "asciidoc", "catchsegv", "uname"]
+    builders = [
+        *("cc", "c++", "gcc", "gcc-12", "x86_64-linux-gnu-g++-12", "clang++-19", "nvcc", "cicc", "ptxas", "as", "ld"),
+        *("ld.bfd", "ninja", "make", "cmake", "c99-gcc", "cpp-12"),
+    ]
+    (tmp_path / "bin").mkdir()
+    for name in (*harmless, *builders):
+        (tmp_path / "bin" / name).touch(mode=0o755)
+    (tmp_path / "bin" / "innocent").symlink_to("gcc-12")
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "df").touch(mode=0o755)
+    (tmp_path / "seen").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'first'}:{tmp_path / 'nowhere'}:{tmp_path / 'bin'}")
+    content._without_compilers(str(tmp_path / "seen"))
+    assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == sorted(harmless)
+    assert (tmp_path / "seen" / "df").readlink() == tmp_path / "first" / "df"

@@ -200,7 +200,15 @@ def rows(draw: st.DrawFn) -> tuple[dict[str, Any], Lock]:
         "gcc": {"version": draw(of(model.MajorMinor)), "package": f"gcc-{draw(GCC_SUFFIX)}"},
         "cuda": {"version": draw(of(model.MajorMinor)), "toolkit": draw(st.sampled_from(["image", "wheels", "none"]))},
         "nccl": draw(of(model.Version)),
-        "torch": {"version": draw(of(model.Version)), "build": "cu124"},
+        "torch": {
+            "version": draw(of(model.Version)),
+            "build": "cu124",
+            "torchvision": draw(of(model.Version)),
+            "torchaudio": draw(of(model.Version)),
+        },
+        "driver": draw(of(model.DottedNumber)),
+        "claimed": {draw(LINE): {"value": draw(LINE), "by": draw(LINE), "contradicted": draw(LINE)}},
+        "waivers": [{"rule": "R21", "key": draw(LINE), "reason": f"a{draw(LINE)}", "until": "2030-01-01"}],
         # Prefixes keep names apart from one another and from what every image has.
         "packages": [f"zz-one-{draw(of(model.Word))}", f"zz-two-{draw(of(model.Word))}"],
         "env": {f"ZZ_A{draw(of(model.EnvName))}": draw(VALUE), f"ZZ_B{draw(of(model.EnvName))}": draw(VALUE)},

@@ -1,133 +1,32 @@
-"""Every rule has rows that break it and rows that keep it, made from the shipped ones by changing some values."""
+"""Every rule has rows that break it and rows that keep it (tests/rulebook); here they are tried."""
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envbuild import facts
-from envbuild.matrix import RULES, Matrix, check, load
-from envbuild.model import Environment, Finding, Severity
-
-FACTS = facts.load()
-MATRIX: Matrix = load(Path(__file__).parents[2] / "matrix.yaml")
-ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
-
-A100, H200, CPU = "a100-cu118", "h200-cu130", "cpu"
-CENTOS7 = {"family": "centos7", "base": {"image": "docker.io/library/centos:7"}}
-# A row of CUDA 12 with a toolkit that is not torch's.
-MIXED = {"cuda.version": "12.4", "torch.version": "2.2.0", "torch.build": "cu121", "nccl": "2.19.3"}
-
-
-def vary(row: str, changes: dict[str, Any]) -> Environment:
-    data = MATRIX.get(row).model_dump()
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        node = data
-        for parent in parents:
-            node = node[parent]
-        node[last] = value
-    return Environment.model_validate(data)
-
-
-def of_rule(rule: str, row: str, changes: dict[str, Any]) -> list[Finding]:
-    return [finding for finding in check(vary(row, changes), FACTS) if finding.rule == rule]
-
-
-BROKEN: list[tuple[str, Severity, str, dict[str, Any], str]] = [
-    # rule, severity, row, changes, what the fix names
-    ("R01", ERROR, A100, {"gcc.version": "12.3"}, "use GCC 11 (package gcc-11), or CUDA 12.1"),
-    ("R01", ERROR, H200, {"gcc.version": "16.1"}, "CUDA 13.4 or newer"),
-    ("R01", WARNING, H200, {"cuda.version": "12.2"}, "12.1 and 12.4"),
-    ("R05", ERROR, H200, {"deepspeed.version": "0.19.6"}, "DeepSpeed 0.19.7 or newer, or CUDA 12.9"),
-    ("R06", ERROR, H200, {**MIXED, "deepspeed.version": "0.14.0"}, "DeepSpeed 0.14.3"),
-    ("R06", ERROR, H200, {**MIXED, "deepspeed.version": "0.14.0"}, "use the toolkit 12.1, or torch's build cu124"),
-    ("R06", ERROR, H200, {**MIXED, "deepspeed.version": "0.9.2", "env": {"DS_SKIP_CUDA_CHECK": "1"}}, "12.1"),
-    ("R06", WARNING, H200, {**MIXED, "deepspeed.version": "0.14.0", "env": {"DS_SKIP_CUDA_CHECK": "1"}}, "12.1"),
-    ("R06", ERROR, H200, {**MIXED, "deepspeed.version": "0.14.0", "env": {"DS_SKIP_CUDA_CHECK": "0"}}, "12.1"),
-    ("R06", ERROR, H200, {"cuda.version": "13.2"}, "use the toolkit 13.0, or torch's build cu132"),
-    ("R06", ERROR, A100, {"cuda.version": "12.1"}, "use the toolkit 11.8"),
-    ("R06", ERROR, A100, {"torch.build": "cpu"}, "cu118"),
-    ("R08", ERROR, H200, {"gpus": []}, "gpus: [h200]"),
-    ("R08", ERROR, H200, {"env": {"TORCH_CUDA_ARCH_LIST": "7.0;9.0+PTX"}}, "set it to 9.0"),
-    ("R08", ERROR, H200, {"env": {"TORCH_CUDA_ARCH_LIST": ""}}, "remove the variable"),
-    ("R08", WARNING, H200, {"env": {"TORCH_CUDA_ARCH_LIST": "Hopper"}}, "check it by hand"),
-    ("R09", ERROR, H200, {"gpus": ["h200", "v100"]}, "use CUDA 11.3 to 12.9"),
-    ("R09", ERROR, A100, {"gpus": ["b200"]}, "use CUDA 12.8"),
-    ("R09", WARNING, H200, {"gpus": ["h20"]}, "h200"),
-    ("R09", WARNING, H200, {"gpus": ["rtx4090"]}, "check it by hand"),
-    ("R11", ERROR, H200, {"nccl": "2.27.5"}, "nccl: 2.28.9"),
-    ("R11", ERROR, H200, {"nccl": "2.28.90"}, "nccl: 2.28.9"),
-    ("R11", ERROR, H200, {"nccl": None}, "nccl: 2.28.9"),
-    ("R11", WARNING, H200, {"nccl": "2.28"}, "nccl: 2.28.9"),
-    ("R11", ERROR, A100, {"nccl": "2.14.3"}, "nccl: 2.18"),
-    ("R11", INFO, A100, {"nccl": "2.18.3"}, "measured"),
-    ("R11", WARNING, H200, {"torch.version": "2.99.0"}, "2.15.0"),
-    ("R11", WARNING, H200, {"torch.build": "cu126"}, "cu130"),
-    ("R13", ERROR, H200, CENTOS7, "torch 2.6.0 or older"),
-    ("R13", ERROR, H200, CENTOS7, "el8"),
-    ("R13", ERROR, H200, {**CENTOS7, "torch.version": "2.6.0", "torch.build": "cu126"}, "torch 2.6.0 or older"),
-    ("R13", ERROR, H200, {**CENTOS7, "torch.version": "2.6.0", "platforms": ["linux/arm64"]}, "el8"),
-    ("R13", ERROR, A100, {"family": "centos7", "base.image": "centos:7", "base.toolkit_image": None,
-                          "torch.version": "2.7.1"}, "el8"),
-    ("R13", WARNING, CPU, {"base.image": "registry.example/own:1"}, "bookworm"),
-    ("R13", WARNING, CPU, {"torch.version": "2.16.0"}, "2.15.0"),
-    ("R17", ERROR, A100, {"deepspeed.version": "0.11.1"}, "pins: [pydantic<2]"),
-    ("R17", ERROR, A100, {"deepspeed.version": "0.8.3", "pins": ["pydantic>=1.10,<3"]}, "pins: [pydantic<2]"),
-    ("R17", ERROR, A100, {"deepspeed.version": "0.8.3", "pins": ["Pydantic!=2.0"]}, "pins: [pydantic<2]"),
-    ("R17", ERROR, CPU, {"pins": ["numpy<2", "pydantic<2"]}, "drop the pin pydantic<2"),
-    ("R17", ERROR, CPU, {"extras": [{"requirement": "pydantic[email]~=1.10"}]}, "pins: [pydantic>=2]"),
-    ("R17", WARNING, CPU, {"deepspeed.version": "0.20.0"}, "0.19.8"),
-    ("R20", ERROR, CPU, {"python": "3.9"}, "use Python 3.10 to 3.14, or torch 2.8.0"),
-    ("R20", ERROR, A100, {"python": "3.12"}, "use Python 3.8 to 3.11, or torch 2.2.0"),
-    ("R20", ERROR, H200, {"torch.version": "2.15.0", "python": "3.10"}, "use Python 3.11 to 3.15"),
-    ("R20", WARNING, CPU, {"torch.version": "2.99.0"}, "2.15.0"),
-    ("R20", WARNING, CPU, {"python": "3.13"}, "use Python 3.12"),
-    ("R23", ERROR, CPU, {"deepspeed.version": "0.14.0"}, "DeepSpeed 0.14.1"),
-    ("R23", ERROR, CPU, {"deepspeed.version": "0.14.4"}, "packages: [numactl], or set LOCAL_SIZE"),
-    ("R23", ERROR, CPU, {"deepspeed.version": "0.15.4"}, "DeepSpeed 0.16.0"),
-    ("OPS", ERROR, CPU, {"deepspeed.ops": ["shm_comm"]}, "deepspeed_shm_comm"),
-    ("OPS", ERROR, H200, {"deepspeed.ops": ["deepspeed_shm_comm"]}, "fused_adam"),
-    ("OPS", ERROR, H200, {"cuda.toolkit": "none", "deepspeed.ops": ["fused_adam"]}, "set cuda.toolkit"),
-    ("OPS", WARNING, A100, {"deepspeed.version": "0.12.3"}, "0.14.4 to 0.19.8"),
-]  # fmt: skip
-
-KEPT: list[tuple[str, str, dict[str, Any]]] = [
-    ("R01", H200, {"gcc.version": "15.2"}),
-    ("R01", A100, {"gcc.version": "13.1", "cuda.toolkit": "none"}),
-    ("R05", H200, {"deepspeed.version": "0.19.7"}),
-    ("R05", H200, {"deepspeed.version": "0.19.6", "deepspeed.ops": ["cpu_adam"]}),
-    ("R05", A100, {}),
-    ("R06", H200, {**MIXED, "deepspeed.version": "0.14.3"}),
-    ("R06", A100, {"cuda.version": "11.7", "deepspeed.version": "0.8.3"}),
-    ("R06", H200, {"cuda.version": "12.4", "cuda.toolkit": "none"}),
-    ("R08", H200, {"env": {"TORCH_CUDA_ARCH_LIST": "8.0 9.0+PTX"}}),
-    ("R08", H200, {"gpus": [], "deepspeed.ops": ["cpu_adam"]}),
-    ("R08", A100, {"gpus": []}),
-    ("R09", H200, {"gpus": ["a100", "b200"]}),
-    ("R09", A100, {"gpus": ["v100", "h100"]}),
-    ("R11", H200, {}),
-    ("R11", H200, {"torch.version": "2.13.0", "nccl": "2.29.7"}),
-    ("R13", A100, {**CENTOS7, "cuda.toolkit": "none"}),
-    ("R13", CPU, {}),
-    ("R13", A100, {"base.image": "ubuntu:20.04", "torch.version": "2.11.0"}),
-    ("R17", A100, {"deepspeed.version": "0.11.1", "pins": ["pydantic<2"]}),
-    ("R17", A100, {"deepspeed.version": "0.11.1", "pins": ["pydantic~=1.10"]}),
-    ("R17", A100, {"deepspeed.version": "0.12.3"}),
-    ("R17", CPU, {"pins": ["pydantic>=1.10"]}),
-    ("R20", CPU, {"python": "3.12"}),
-    ("R20", H200, {"torch.version": "2.15.0", "python": "3.11"}),
-    ("R23", CPU, {"deepspeed.version": "0.14.1", "env": {"LOCAL_SIZE": "2"}}),
-    ("R23", CPU, {"deepspeed.version": "0.14.4", "packages": ["numactl"]}),
-    ("R23", CPU, {"deepspeed.version": "0.15.4", "env": {"LOCAL_SIZE": "2"}}),
-    ("R23", CPU, {"deepspeed.version": "0.16.0"}),
-    ("R23", H200, {"deepspeed.version": "0.14.0"}),
-    ("OPS", CPU, {"deepspeed.ops": ["cpu_adam", "fused_adam", "async_io"]}),
-    ("OPS", H200, {"cuda.toolkit": "none", "deepspeed.ops": ["cpu_adam"]}),
-    ("OPS", A100, {}),
-]
+from envbuild.lock.ask import TOOLKIT_PARTS
+from envbuild.matrix import RULES, check
+from envbuild.model import Severity
+from envbuild.plan import arch_list
+from rulebook import BROKEN, KEPT
+from rulebook.rows import (
+    A100,
+    CENTOS7,
+    ERROR,
+    FACTS,
+    H200,
+    INFO,
+    MATRIX,
+    TODAY,
+    V100,
+    WARNING,
+    of_rule,
+    vary,
+)
 
 
 @pytest.mark.parametrize(("rule", "severity", "row", "changes", "fix"), BROKEN)
@@ -147,13 +46,37 @@ def test_kept(rule: str, row: str, changes: dict[str, Any]) -> None:
 
 
 def test_every_rule_is_tested_both_ways() -> None:
-    rules = [rule.id for rule in RULES]
-    assert rules == [*dict.fromkeys(case[0] for case in BROKEN)] == [*dict.fromkeys(case[0] for case in KEPT)]
+    rules = {rule.id for rule in RULES}
+    assert rules == {case[0] for case in BROKEN} == {case[0] for case in KEPT}
+    # A rule of errors has a case of one, and so on: its entry in the list says what is the worst it finds.
+    order = list(Severity)
+    for rule in RULES:
+        worst = min((case[1] for case in BROKEN if case[0] == rule.id), key=order.index)
+        assert worst is rule.severity, rule.id
 
 
-@pytest.mark.parametrize("row", [CPU, A100, H200])
+def test_the_rules_are_all_of_them_in_order() -> None:
+    ids = [rule.id for rule in RULES]
+    numbered = [name for name in ids if name[1:].isdigit()]
+    # The numbered ones first, then those with a word for a name.
+    assert numbered == [f"R{number:02}" for number in range(1, 27)] == ids[:26]
+    assert ids[26:] == sorted(set(ids[26:]))
+
+
+@pytest.mark.parametrize("row", MATRIX.environments)
 def test_shipped_rows_have_no_errors_or_warnings(row: str) -> None:
-    assert [finding for finding in check(MATRIX.get(row), FACTS) if finding.severity is not INFO] == []
+    assert [finding for finding in check(MATRIX.get(row), FACTS, today=TODAY) if finding.severity is not INFO] == []
+
+
+def test_what_nobody_checked_stays_visible() -> None:
+    said = {(f.subject, f.rule) for row in MATRIX.environments.values() for f in check(row, FACTS, today=TODAY)}
+    assert {
+        ("a100-cu118: nccl", "R11"),
+        ("v100-cu113: torch.build", "R10"),
+        ("b200-cu132: torch.torchvision", "R26"),
+        ("h100-cu121: base.toolkit_image", "R21"),
+        ("h100-cu121: nccl", "R12"),
+    } <= said
 
 
 def test_a_finding_says_how_well_its_fact_stands() -> None:
@@ -167,15 +90,111 @@ def test_a_finding_says_how_well_its_fact_stands() -> None:
 
 def test_all_objections_to_a_row_come_at_once() -> None:
     row = vary(H200, {"gcc.version": "16.1", "nccl": "2.14.3", "gpus": ["v100", "h200"], "python": "3.9"})
-    assert [f.rule for f in check(row, FACTS) if f.severity is ERROR] == ["R01", "R09", "R11", "R20"]
+    errors = [f.rule for f in check(row, FACTS, today=TODAY) if f.severity is ERROR]
+    assert errors[:5] == ["R01", "R09", "R10", "R11", "R20"]
+
+
+def test_several_objections_of_one_rule() -> None:
+    found = of_rule("R21", "a100-cu117", {"waivers": []})
+    assert [(f.subject.split()[1], f.severity) for f in found] == [
+        ("base.image", WARNING),
+        ("base.toolkit_image", WARNING),
+        ("base.toolkit_image", WARNING),
+    ]
+    assert "focal: 2025-05-29" in found[0].message and "CUDA 11.7 images of NVIDIA: 2023-05-31" in found[2].message
+
+
+def test_what_the_rules_take_for_granted_of_other_rooms() -> None:
+    # R10: the list of architectures that a Plan is made with covers the row's GPUs.
+    for row in MATRIX.environments.values():
+        if row.gpus:
+            changed = vary(row.name, {"env": {"TORCH_CUDA_ARCH_LIST": arch_list(row, FACTS)}})
+            assert [
+                f for f in check(changed, FACTS, today=TODAY) if f.rule in ("R08", "R10") and f.severity is ERROR
+            ] == []
+    # R18: the wheels bring the compiler and curand's headers.
+    assert {"nvcc", "curand"} <= set(TOOLKIT_PARTS)
+
+
+def days(changes: dict[str, Any], today: str) -> list[tuple[str, Severity, str]]:
+    found = check(vary(V100, changes), FACTS, today=datetime.date.fromisoformat(today))
+    return [(f.rule, f.severity, f.message) for f in found if f.rule in ("R21", "WAIVER")]
+
+
+JAMMY = {"family": "ubuntu", "base.image": "ubuntu:22.04", "cuda.toolkit": "none", "waivers": []}
+
+
+@pytest.mark.parametrize(
+    ("today", "severity"),
+    [("2027-03-02", None), ("2027-03-03", INFO), ("2027-06-01", INFO), ("2027-06-02", WARNING)],
+)
+def test_the_day_decides_about_ends_of_support(today: str, severity: Severity | None) -> None:
+    # Ubuntu 22.04: 2027-06-01.
+    assert [found[1] for found in days(JAMMY, today)] == ([severity] if severity else [])
+
+
+def waiver(rule: str = "R21", key: str = "base.image", until: str = "2027-01-31") -> dict[str, str]:
+    return {"rule": rule, "key": key, "reason": "a good one", "until": until}
+
+
+CENTOS_ONLY = {"cuda.toolkit": "none"}
+
+
+@pytest.mark.parametrize("key", ["base.image", "base", ""])
+@pytest.mark.parametrize("today", ["2026-11-30", "2027-01-31"])
+def test_a_waiver_makes_a_warning_an_info(key: str, today: str) -> None:
+    [(rule, severity, message)] = days({**CENTOS_ONLY, "waivers": [waiver(key=key)]}, today)
+    assert (rule, severity) == ("R21", INFO)
+    assert message.endswith("; waived until 2027-01-31: a good one")
+
+
+def test_a_waiver_that_ran_out_is_an_error_and_the_warning_is_back() -> None:
+    found = days({**CENTOS_ONLY, "waivers": [waiver()]}, "2027-02-01")
+    assert [found[:2] for found in found] == [("R21", WARNING), ("WAIVER", ERROR)]
+    assert "ended on 2027-01-31: a good one" in found[1][2]
+    # A newer one beside it does what it says; the old one has to go.
+    both = [waiver(), waiver(until="2028-01-31")]
+    assert [f[:2] for f in days({**CENTOS_ONLY, "waivers": both}, "2027-02-01")] == [("R21", INFO), ("WAIVER", ERROR)]
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (waiver(key="base.toolkit_image"), "waives nothing: the rule does not object there"),
+        (waiver(rule="R25", key=""), "the waiver of R25 waives nothing"),
+        (waiver(rule="R27", key=""), "there is no rule R27"),
+        (waiver(rule="R02", key=""), "R02 is an error here, and errors cannot be waived"),
+        (waiver(rule="R02", key="deepspeed.version"), "R02 at deepspeed.version is an error here"),
+    ],
+)
+def test_a_waiver_that_does_nothing_is_a_warning(one: dict[str, str], said: str) -> None:
+    changes = {**CENTOS_ONLY, "torch.version": "2.1.0", "waivers": [one, waiver()]}
+    row = vary(V100, changes)
+    [about] = [f for f in check(row, FACTS, today=TODAY) if f.rule == "WAIVER"]
+    assert about.severity is WARNING and said in about.message and about.fix
+    assert any(f.rule == "R02" and f.severity is ERROR for f in check(row, FACTS, today=TODAY))
+
+
+def test_check_takes_the_real_day_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Day(datetime.date):
+        @classmethod
+        def today(cls) -> Day:
+            return cls(2031, 1, 1)
+
+    monkeypatch.setattr("envbuild.matrix.rules.datetime.date", Day)
+    assert [f.rule for f in check(vary(V100, {}), FACTS) if f.severity is ERROR] == ["WAIVER", "WAIVER"]
 
 
 def test_findings_know_their_place() -> None:
     row = vary(A100, {"gcc.version": "12.3", "deepspeed.version": "0.11.1"})
-    found = {f.rule: f for f in check(row, FACTS, MATRIX)}
+    found = {f.rule: f for f in check(row, FACTS, MATRIX, today=datetime.date(2030, 1, 1))}
     lines = Path(found["R01"].file or "").read_text(encoding="utf-8").splitlines()
-    start = lines.index("  a100-cu118:")
-    assert found["R01"].line == lines.index('      version: "11.4"', start) + 1
-    assert found["R01"].column == 16
+
+    def line_of(text: str) -> int:
+        start = lines.index("  a100-cu118:")
+        return next(number for number in range(start, len(lines)) if lines[number].startswith(text)) + 1
+
+    assert (found["R01"].line, found["R01"].column) == (line_of('      version: "11.4"'), 16)
     # Nothing pins pydantic, so the place is the list that would.
-    assert found["R17"].line == lines.index("    pins: [numpy<2]", start) + 1
+    assert found["R17"].line == line_of("    pins: ")
+    assert found["WAIVER"].line == line_of("        until: ")

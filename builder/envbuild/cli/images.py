@@ -122,6 +122,7 @@ def run(
 ) -> None:
     """Run a command in a row's image, as it was smoked: shared memory, memlock, GPUs, your uid, this folder."""
     from envbuild.errors import InputError
+    from envbuild.matrix.commandline import refused
     from envbuild.pipeline.build import locate
     from envbuild.pipeline.running import run_spec
     from envbuild.process import replace
@@ -129,6 +130,12 @@ def run(
     if command and "--" not in sys.argv:
         raise InputError(
             f"'{command[0]}' follows the image without --", hint=f"envbuild run {image} -- {shlex.join(command)}"
+        )
+    if word := refused(command or ()):
+        raise InputError(
+            f"deepspeed has no option {word} (R24): it would end with 'unrecognized arguments', exit code 2",
+            hint="Set zero_optimization.offload_optimizer in the ds_config, and name that with --deepspeed_config; "
+            "a script with such an option of its own can be started by torchrun.",
         )
     with opt.narrated(project, host, verbose=False, quiet=True) as bench:
         ref, info, env = locate(bench, image, row)

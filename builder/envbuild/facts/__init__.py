@@ -3,7 +3,7 @@
 from envbuild.facts.deepspeed import DeepSpeed, Op
 from envbuild.facts.fact import Fact
 from envbuild.facts.read import load, paths
-from envbuild.facts.types import Facts, Gpu, Libraries, Release, Toolkit, TorchBuild, TorchVersion
+from envbuild.facts.types import Facts, Gpu, Libraries, Lifetime, Release, Toolkit, TorchBuild, TorchVersion
 
 __all__ = [
     "DeepSpeed",
@@ -11,6 +11,7 @@ __all__ = [
     "Facts",
     "Gpu",
     "Libraries",
+    "Lifetime",
     "Op",
     "Release",
     "Toolkit",

@@ -14,10 +14,15 @@ Accelerator = Literal["cpu", "cuda"]
 
 
 class Minimum(Fact):
-    """The first DeepSpeed that can do something (with torch, or CUDA, from a version on)."""
+    """The first DeepSpeed that can do something (with torch, or CUDA, from a version on).
+
+    Attributes:
+        torch_required: The first torch that does not work at all without it.
+    """
 
     version: Version
     torch_since: Version | None = None
+    torch_required: Version | None = None
     cuda_since: MajorMinor | None = None
 
 
@@ -28,8 +33,27 @@ class Minimums(Lazy):
     cxx20: Minimum
     cuda13: Minimum
     skip_cuda_check: Minimum
+    weights_only: Minimum
     cpu: Minimum
     cpu_detected: Minimum
+
+
+class UnseenGpu(Fact):
+    """The DeepSpeed releases up to ``through`` that check CUDA versions only where a GPU is visible."""
+
+    through: Version
+
+
+class Launcher(Fact):
+    """Options that people give to the ``deepspeed`` launcher and that it does not know."""
+
+    refuses: tuple[str, ...]
+
+
+class NativeFlags(Fact):
+    """Compiler flags by which every builder ties an op to the CPU of the build machine."""
+
+    flags: tuple[str, ...]
 
 
 class CpuNumactl(Fact):
@@ -95,16 +119,18 @@ class CpuDispatch(Fact):
 
 
 class Op(Fact):
-    """One entry of DeepSpeed's op registry (see the comments in ``data/deepspeed.yaml``)."""
+    """One entry of DeepSpeed's op registry (see the comments in ``facts/deepspeed.yaml``)."""
 
     builder: str
     build_variable: str
     module: str
     since: dict[Accelerator, Version]
     toolkit: bool = False
+    toolkit_since: Version | None = None
     toolkit_through: Version | None = None
     nvcc: bool = False
     nvcc_through: Version | None = None
+    curand_through: Version | None = None
     implies: tuple[str, ...] = ()
     implies_since: Version | None = None
     build_packages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -114,11 +140,16 @@ class Op(Fact):
 
     def needs_toolkit(self, accelerator: Accelerator, deepspeed: str) -> bool:
         """Whether its builder wants a CUDA toolkit of torch's version, in that DeepSpeed."""
-        return accelerator == "cuda" and _up_to(self.toolkit, self.toolkit_through, deepspeed)
+        always = self.toolkit and within(deepspeed, self.toolkit_since, None)
+        return accelerator == "cuda" and _up_to(always, self.toolkit_through, deepspeed)
 
     def needs_nvcc(self, accelerator: Accelerator, deepspeed: str) -> bool:
         """Whether it compiles GPU code, in that DeepSpeed."""
         return accelerator == "cuda" and _up_to(self.nvcc, self.nvcc_through, deepspeed)
+
+    def needs_curand(self, accelerator: Accelerator, deepspeed: str) -> bool:
+        """Whether its GPU code includes curand's headers, in that DeepSpeed."""
+        return accelerator == "cuda" and _up_to(False, self.curand_through, deepspeed)
 
     def implied(self, deepspeed: str) -> tuple[str, ...]:
         """The ops that are compiled, and loaded, along with it in that DeepSpeed."""
@@ -138,6 +169,9 @@ class DeepSpeed(Lazy):
 
     newest: Minimum
     minimums: Minimums
+    unseen_gpu: UnseenGpu
+    launcher: Launcher
+    native_flags: NativeFlags
     cpu_numactl: CpuNumactl
     cpu_fp16: CpuFp16
     pydantic: tuple[Pydantic, ...]

@@ -5,6 +5,7 @@ A lookup returns None for what the facts do not know; it never guesses from a ne
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Annotated, Literal
 
@@ -41,6 +42,14 @@ class BundledDriver(Fact):
     driver: DottedNumber
 
 
+class RequiredDriver(Fact):
+    """What NVIDIA_REQUIRE_CUDA of NVIDIA's images of a toolkit accepts: a driver whose own CUDA is that new (from
+    ``since`` on), or one of these older branches, on datacenter GPUs."""
+
+    since: DottedNumber
+    branches: tuple[int, ...]
+
+
 class Gpu(Fact):
     """One GPU; ``sm`` is its compute capability, such as 9.0."""
 
@@ -60,6 +69,41 @@ class Release(Fact):
     families: tuple[str, ...]
     images: tuple[str, ...]
     glibc: MajorMinor
+
+
+class Runtime(Fact):
+    """The newest symbol versions that a distribution release's libstdc++ provides."""
+
+    glibcxx: DottedNumber
+    cxxabi: DottedNumber
+
+
+class Lifetime(Fact):
+    """The last day on which something is supported, or was known to be."""
+
+    end: datetime.date
+
+
+class Lifetimes(Lazy):
+    """Ends of support: of distribution releases, by their name in ``releases``, and of NVIDIA's CUDA images."""
+
+    releases: dict[str, Lifetime]
+    cuda_images: dict[str, Lifetime]
+
+
+class GccFloor(Fact):
+    """The oldest GCC that torch itself is built with, from a torch release on."""
+
+    torch_since: Version
+    gcc: MajorMinor
+
+
+class NcclErrorHandling(Fact):
+    """torch's variable that says what a failed collective does, and its old name until ``renamed_in``."""
+
+    variable: str
+    old: str
+    renamed_in: Version
 
 
 class MachineCode(Fact):
@@ -138,12 +182,17 @@ class Facts(Lazy):
     architectures: dict[str, Architecture]
     drivers: dict[str, DriverFloor]
     bundled_drivers: dict[str, BundledDriver]
+    required_drivers: dict[str, RequiredDriver]
     gpus: dict[str, Gpu]
     datacenter: Datacenter
     driver_floors: dict[str, DriverFloor]
     releases: dict[str, Release]
+    runtimes: dict[str, Runtime]
+    lifetimes: Lifetimes
     versions: dict[str, TorchVersion]
     libraries: tuple[Libraries, ...]
+    gcc_floors: tuple[GccFloor, ...]
+    nccl_error_handling: NcclErrorHandling
     numpy: Numpy
     nccl_wheels: dict[str, NewestWheel]
     toolkit_wheels: dict[str, NewestWheel]
@@ -173,6 +222,15 @@ class Facts(Lazy):
             if family in release.families and any(_names(image, piece) for piece in release.images):
                 return release
         return None
+
+    def name_of(self, release: Release) -> str:
+        """The name under which a release stands in the facts."""
+        return next(name for name, known in self.releases.items() if known is release)
+
+    def gcc_floor(self, torch: str) -> GccFloor | None:
+        """The oldest GCC for a torch release; None for one that is older than what was looked up."""
+        floors = [floor for floor in self.gcc_floors if within(torch, floor.torch_since, None)]
+        return max(floors, key=lambda floor: parse(floor.torch_since), default=None)
 
     def toolkits_for(self, sm: str) -> list[str]:
         """The known toolkits that compile for a compute capability, oldest first."""

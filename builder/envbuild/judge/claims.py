@@ -7,7 +7,7 @@ from typing import Any
 
 from envbuild.judge.compare import Claim, Reading
 from envbuild.judge.outcome import dig
-from envbuild.judge.outside import OutsideReport
+from envbuild.judge.outside import C_LIBRARIES, OutsideReport
 from envbuild.judge.versions import cuda_of, matches
 from envbuild.model import Environment
 from envbuild.plan import PREFIX
@@ -16,7 +16,7 @@ from envbuild.plan.families import cxx_package
 _REBUILD = "Build the image again; if the image is right, correct the row."
 _NONE = "none"
 _VERSION_PY = "torch/version.py"
-_DPKG = "/var/lib/dpkg/status"
+_NOWHERE = "the packages of the system (dpkg, RPM)"
 
 
 def module(inside: Mapping[str, Any], *keys: str) -> Any:
@@ -31,6 +31,10 @@ def _string(value: Any) -> str | None:
 def _or_none(value: Any, *, known: bool) -> str | None:
     """Text for a figure whose absence is an answer, once it is known that it was looked for."""
     return _string(value) or (_NONE if known and value is None else None)
+
+
+def _package(outside: OutsideReport, name: str) -> Reading:
+    return Reading(outside.system.get(name), f"{outside.system_places.get(name, _NOWHERE)} ({name})")
 
 
 def claims(env: Environment, outside: OutsideReport, inside: Mapping[str, Any]) -> Iterator[Claim]:
@@ -109,7 +113,7 @@ def claims(env: Environment, outside: OutsideReport, inside: Mapping[str, Any]) 
         expected=None,
         accepts=lambda version: True,
         readings=(
-            Reading(outside.system.get("libc6"), f"{_DPKG} (libc6)"),
+            _package(outside, next((name for name in C_LIBRARIES if name in outside.system), "glibc")),
             Reading(glibc.removeprefix("glibc ") if glibc else None, "os.confstr"),
         ),
         fix=_REBUILD,
@@ -147,7 +151,7 @@ def _compilers(env: Environment, outside: OutsideReport, inside: Mapping[str, An
             expected=env.gcc.version,
             accepts=lambda version: matches(env.gcc.version, version),
             readings=(
-                Reading(outside.system.get(package), f"{_DPKG} ({package})"),
+                _package(outside, package),
                 Reading(_string(dig(inside, "compilers", variable, "version")), f"${variable} -dumpfullversion"),
             ),
             fix=_REBUILD,

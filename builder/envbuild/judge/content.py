@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from envbuild.judge import python
 from envbuild.judge.claims import claims, module
 from envbuild.judge.compare import error
 from envbuild.judge.number import count, show
@@ -183,9 +184,9 @@ def _environment(env: Environment, outside: OutsideReport, inside: Mapping[str, 
 
 def _startup(env: Environment, outside: OutsideReport, inside: Mapping[str, object]) -> _Told:
     """What happens before the first line of a user's program, and what a probe under ``python -I`` does not see."""
-    right = f"usr/bin/python{env.python}"
-    if outside.interpreter != right:
-        yield "content.python", f"{PREFIX}/bin/python is {show(outside.interpreter)}, not /{right}"
+    if not python.is_distributions(outside.interpreter, env.python):
+        right = python.EXAMPLES.format(env.python)
+        yield "content.python", f"{PREFIX}/bin/python is {show(outside.interpreter)}, not {right}"
     for name in outside.hooks:
         yield "content.hooks", f"{name} beside the packages runs at every start of Python, and no package owns it"
     for name in _UNSEEN:

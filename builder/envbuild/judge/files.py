@@ -12,12 +12,12 @@ import hashlib
 import io
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from envbuild import elf
+from envbuild import elf, rpmdb
 from envbuild.elf.gpucode import GpuCode, read_gpu_code
 from envbuild.elf.isa import Isa, NotLookedAt, read_isa
 from envbuild.errors import EngineError, EnvbuildError
@@ -36,7 +36,7 @@ _IN_MEMORY = 16 << 20
 _NATIVE = re.compile(r"(?:^|/)(?:[^/]+\.so(?:\.[^/]+)?|python[\d.]*)$")
 # The ops, and what may lie beside them.
 _OP = re.compile(r"/site-packages/deepspeed/.+\.so(?:\.[^/]+)?$")
-_SYSTEM = re.compile(r"(?:usr/|lib|bin/|sbin/|etc/python)")
+_SYSTEM = re.compile(r"(?:usr/|lib|bin/|sbin/|etc/|opt/rh/)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +44,13 @@ class FileFacts:
     """What was seen of one file.
 
     Attributes:
-        sha256: Digest of its content, for files of the Python environment.
-        md5: The same for the system's files: the one that their packages state.
+        sha256: Digest of its content, for files of the Python environment and of the system: what RPM states.
+        md5: The same for the system's files: what dpkg states.
         elf: What it says to the loader, for native code.
         gpu: Its GPU code.
         isa: What its code asks of the CPU, for DeepSpeed's ops.
-        fault: Why native code could not be read, as an error.
+        fault: Why it could not be read, as an error.
+        kept: The whole of it, for a database of packages; open until its examiner is closed.
     """
 
     sha256: bytes | None = None
@@ -58,6 +59,12 @@ class FileFacts:
     gpu: GpuCode | None = None
     isa: Isa | NotLookedAt | None = None
     fault: EnvbuildError | None = None
+    kept: BinaryIO | None = None
+
+
+def is_system(path: str) -> bool:
+    """Whether a file (no leading slash) is where the operating system's packages put theirs."""
+    return _SYSTEM.match(path) is not None
 
 
 def facts_of(entry: Entry | None) -> FileFacts | None:
@@ -70,12 +77,19 @@ class Examiner:
     """The visitor of an archive. It sees every file of every layer, also those that a later one hides.
 
     Args:
-        scratch: A folder for native code that is too large for memory; needs room for the largest library.
+        scratch: A folder for what is too large for memory; needs room for the largest library, and for the databases of
+            packages, which are kept until it is closed.
     """
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
+        self._kept: list[BinaryIO] = []
         self.leaks: list[secrets.Leak] = []
+
+    def close(self) -> None:
+        """Give back what was kept."""
+        while self._kept:
+            self._kept.pop().close()
 
     def __call__(self, path: str, size: int, content: Readable) -> FileFacts | None:
         """Look at one file.
@@ -83,47 +97,59 @@ class Examiner:
         Raises:
             EngineError: There is no room in the scratch folder.
         """
-        inside, system = path.startswith(_VENV), _SYSTEM.match(path) is not None
-        digest = hashlib.sha256() if inside else hashlib.md5(usedforsecurity=False)
+        if rpmdb.wanted(path):
+            return self._keep(path, size, content)
+        inside, system = path.startswith(_VENV), is_system(path)
+        sha256 = hashlib.sha256() if inside or system else None
+        md5 = hashlib.md5(usedforsecurity=False) if system else None
+        digests = [digest for digest in (sha256, md5) if digest is not None]
         if secrets.looks_secret(path, size):
             data = b"".join(_chunks(content))
             self.leaks += secrets.in_file(path, data)
             content = io.BytesIO(data)
         if _NATIVE.search(path):
-            with self._copy(path, size, content, digest) as file:
+            with self._copy(path, size, content, digests) as file:
                 found = _native(path, file)
-        elif inside or system:
+        elif digests:
             for chunk in _chunks(content):
-                digest.update(chunk)
+                for digest in digests:
+                    digest.update(chunk)
             found = FileFacts()
         else:
             return None
-        if inside:
-            return dataclasses.replace(found, sha256=digest.digest())
-        return dataclasses.replace(found, md5=digest.digest()) if system else found
+        return dataclasses.replace(found, sha256=sha256.digest() if sha256 else None, md5=md5.digest() if md5 else None)
 
-    @contextlib.contextmanager
-    def _copy(self, path: str, size: int, content: Readable, digest: Hash) -> Iterator[BinaryIO]:
+    def _keep(self, path: str, size: int, content: Readable) -> FileFacts:
+        if size > rpmdb.LARGEST:
+            return FileFacts(fault=rpmdb.RpmdbError(f"it has {size} bytes, more than is read of a database"))
+        file = self._copy(path, size, content, ())
+        self._kept.append(file)
+        return FileFacts(kept=file)
+
+    def _copy(self, path: str, size: int, content: Readable, digests: Sequence[Hash]) -> BinaryIO:
+        """The content as a file that can be sought in; the caller closes it."""
         if size <= _IN_MEMORY:
             data = b"".join(_chunks(content))
-            digest.update(data)
-            yield io.BytesIO(data)
-            return
+            for digest in digests:
+                digest.update(data)
+            return io.BytesIO(data)
         try:
-            file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 (closed below; the error is told apart)
+            file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 (the caller's; the error is told apart)
         except OSError as error:
             raise EngineError(f"no scratch file can be made in {self._scratch}: {error.strerror}") from error
-        with file:
-            for chunk in _chunks(content):
+        for chunk in _chunks(content):
+            for digest in digests:
                 digest.update(chunk)
-                try:
-                    file.write(chunk)
-                except OSError as error:
-                    raise EngineError(
-                        f"{path} ({size / 2**20:.0f} MiB) cannot be looked at: {self._scratch}: {error.strerror}",
-                        hint="Free some room there, or name another folder: paths.cache in envbuild.toml.",
-                    ) from error
-            yield cast(BinaryIO, file)
+            try:
+                file.write(chunk)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    file.close()
+                raise EngineError(
+                    f"{path} ({size / 2**20:.0f} MiB) cannot be looked at: {self._scratch}: {error.strerror}",
+                    hint="Free some room there, or name another folder: paths.cache in envbuild.toml.",
+                ) from error
+        return cast(BinaryIO, file)
 
 
 def _chunks(content: Readable) -> Iterator[bytes]:

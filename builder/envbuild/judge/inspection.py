@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envbuild.judge import archive, config, content, intact, native, native_rules, system
+from envbuild.judge import archive, config, content, intact, native, native_rules, python, system
 from envbuild.judge.compare import error
 from envbuild.judge.files import Examiner
 from envbuild.judge.standards import Standards
@@ -58,22 +59,23 @@ def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[
     Args:
         stream: What ``docker save`` gives.
         env: The row that it is held to.
-        scratch: A folder with room for the image's largest library.
+        scratch: A folder with room for the image's largest library and its database of packages.
         progress: Called now and then with the number of bytes read so far.
 
     Raises:
         EngineError: The export cannot be read.
     """
-    examiner = Examiner(scratch)
-    image = archive.read(stream, content.WANTED, progress, visit=examiner)
+    with contextlib.closing(Examiner(scratch)) as examiner:
+        image = archive.read(stream, content.WANTED, progress, visit=examiner)
+        said = system.installed(image, scratch)
     site = f"{PREFIX.strip('/')}/lib/python{env.python}/site-packages"
-    outside = content.outside(image, env)
+    outside = content.outside(image, env, said)
     return Looked(
         identity=image.identity,
         outside=outside,
-        system=system.system(image, env),
+        system=system.system(image, env, said),
         native=native.native(image, env, site, outside.op_files),
-        intact=intact.intact(image, env, site),
+        intact=intact.intact(image, env, site, python.library_folders(outside.interpreter, env.python)),
         config=config.config(image, env, examiner.leaks, site),
         compat=any(COMPAT.fullmatch(path) for path in image.entries),
     )
@@ -133,14 +135,24 @@ def _intact(report: intact.IntactReport, hooks: tuple[str, ...]) -> Iterator[tup
 
 
 def _system(report: system.SystemReport) -> Iterator[tuple[str, str, str]]:
-    kinds = (("changed", "is not the file that its package brought"), ("stray", "belongs to no package"))
-    for kind, meaning in kinds:
-        names: tuple[str, ...] = getattr(report, kind)
-        for name in names[:5]:
-            hook = re.search(r"(site|user)customize\.", name) is not None
+    told = {
+        "changed": [
+            (each.path, f"is not {_brought(each)}" + (f": {each.how}" if each.how else "")) for each in report.changed
+        ],
+        "missing": [(each.path, f"is gone; its package {each.package} brought it") for each in report.missing],
+        "stray": [(path, "belongs to no package") for path in report.stray],
+    }
+    for kind, files in told.items():
+        for path, what in files[:5]:
+            hook = kind != "missing" and re.search(r"(site|user)customize\.", path) is not None
             rule = "content.hooks" if hook else "content.system"
-            yield rule, f"/{name} {meaning}" + (", and Python runs it at every start" if hook else ""), _FIXES[rule]
-        if len(names) > 5:
-            yield "content.system", f"and {len(names) - 5 + report.more} more", _FIXES["content.system"]
+            yield rule, f"/{path} {what}" + (", and Python runs it at every start" if hook else ""), _FIXES[rule]
+        rest = len(files) - 5 + report.more.get(kind, 0)
+        if rest > 0:
+            yield "content.system", f"and {rest} more", _FIXES["content.system"]
     for problem in report.problems:
         yield "content.files", problem, _FIXES["content.system"]
+
+
+def _brought(each: system.Differs) -> str:
+    return f"the file that its package {each.package} brought".replace("  ", " ")

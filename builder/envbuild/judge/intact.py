@@ -12,7 +12,7 @@ import csv
 import io
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
@@ -63,13 +63,14 @@ class IntactReport:
     more: dict[str, int]
 
 
-def intact(image: ImageArchive, env: Environment, site: str) -> IntactReport:
+def intact(image: ImageArchive, env: Environment, site: str, system: Sequence[str]) -> IntactReport:
     """Compare a folder of packages with what its installer wrote down. Never raises.
 
     Args:
         image: Read with a visitor that hashes what lies in the environment.
         env: The row, for the Python that markers are evaluated for.
         site: The packages' folder, without a leading slash.
+        system: The folders of Python's own library.
     """
     look = _Look(image, site)
     for folder in look.infos:
@@ -79,7 +80,7 @@ def intact(image: ImageArchive, env: Environment, site: str) -> IntactReport:
         "changed": look.changed,
         "missing": look.missing,
         "stray": look.stray(),
-        "bytecode": [*_bytecode(image, site), *_bytecode(image, f"usr/lib/python{env.python}")],
+        "bytecode": [path for folder in (site, *system) for path in _bytecode(image, folder)],
         "closed": list(_closed(image, site)),
         "broken": list(_broken(look.metadata, env, image)),
     }

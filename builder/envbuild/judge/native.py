@@ -32,7 +32,7 @@ _PLUGINS = re.compile(
     r"/site-packages/nvidia/|/site-packages/triton/|/torch/lib/(libtorch_nvshmem|libtorch_cuda_linalg)\.so"
 )
 
-_KNOWN_CODE = re.compile(r"/(?:torch/lib|nvidia|usr/lib(?:32|64|x32)?|lib(?:32|64|x32)?)/")
+_KNOWN_CODE = re.compile(r"/(?:torch/lib|nvidia|(?:opt/rh/[^/]+/root/)?usr/lib(?:32|64|x32)?|lib(?:32|64|x32)?)/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class _Start:
         self._ops = [
             f"{self._site}/{op_files[name]}" for name in sorted(op_files, key=lambda name: name != "pin_memory")
         ]
-        python = rf"usr/lib(?:64)?/python{re.escape(env.python)}/lib-dynload/[^/]+\.so"
+        python = rf"(?:opt/rh/[^/]+/root/)?usr/lib(?:64)?/python{re.escape(env.python)}/lib-dynload/[^/]+\.so"
         others = re.compile(rf"(?:{re.escape(site)}/.+|{python})\.so(?:\.\d+)*|{python}")
         self._others = sorted(
             f"/{path}" for path, entry in image.entries.items() if others.fullmatch(path) and entry.kind == "file"

@@ -17,9 +17,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import EngineError
-from envbuild.judge import system
+from envbuild.judge import dpkg
 from envbuild.judge.archive import ImageArchive
-from envbuild.judge.versions import upstream
+from envbuild.judge.installed import Installed
+from envbuild.judge.system import interpreter
 from envbuild.model import Environment
 from envbuild.plan import HOME, PREFIX
 from envbuild.plan.families import cxx_package
@@ -27,19 +28,19 @@ from envbuild.plan.families import cxx_package
 CONSTRAINTS = f"{HOME}/constraints.txt"
 _VENV = PREFIX.strip("/")
 _SITE = rf"{_VENV}/lib/python\d+\.\d+/site-packages"
-_STATUS = "var/lib/dpkg/status"
 _FILES = re.compile(
     rf"{_VENV}/pyvenv\.cfg"
     rf"|{_SITE}/[^/]+\.dist-info/(METADATA|RECORD)"
     rf"|{_SITE}/torch/version\.py"
     rf"|{_SITE}/deepspeed/git_version_info_installed\.py"
     rf"|{re.escape(CONSTRAINTS.strip('/'))}"
-    rf"|{_STATUS}"
     # The loader, for the folders that it searches, and its configuration.
     r"|(usr/)?lib(32|64|x32)?/([^/]+/)?ld-[^/]+\.so[^/]*"
     r"|etc/ld\.so\.(cache|preload)"
     rf"|{_SITE}/[^/]+\.pth"
 )
+# glibc's package: Debian's name, and everybody else's.
+C_LIBRARIES = ("libc6", "glibc")
 _OP_FILE = re.compile(r"([a-z0-9_]+?)_op(?:\.[^/]*)?\.so")
 _KNOWN_STARTUP = {"distutils-precedence.pth"}
 _RUN = re.compile(r"^import[ \t]", re.MULTILINE)
@@ -47,6 +48,7 @@ _RUN = re.compile(r"^import[ \t]", re.MULTILINE)
 ENVIRONMENT = (
     "PATH",
     "CC",
+    "COMPILER_PATH",
     "CXX",
     "CUDAHOSTCXX",
     "DS_ACCELERATOR",
@@ -66,7 +68,7 @@ ENVIRONMENT = (
 
 
 def _is_wanted(path: str) -> bool:
-    return _FILES.fullmatch(path) is not None or system.wanted(path)
+    return _FILES.fullmatch(path) is not None or dpkg.wanted(path)
 
 
 # Whether `outside` reads a file: the predicate for `archive.read`.
@@ -92,6 +94,7 @@ class OutsideReport:
         packages: Version by normalised name, from every METADATA.
         duplicates: Names that more than one dist-info claims.
         system: Upstream version of the operating system's compiler and C library packages, by package name.
+        system_places: The database of packages that says so, by package name.
         constraints: The file that guards torch against a later ``pip install``.
         env: Variables of the image's config, of those that matter here.
         toolkit: Paths of nvcc: a runtime image carries none.
@@ -112,14 +115,21 @@ class OutsideReport:
     packages: dict[str, str]
     duplicates: tuple[str, ...]
     system: dict[str, str]
+    system_places: dict[str, str]
     constraints: str | None
     env: dict[str, str]
     toolkit: tuple[str, ...]
     problems: tuple[str, ...] = field(default=())
 
 
-def outside(archive: ImageArchive, env: Environment) -> OutsideReport:
-    """Read what can be known of an image from its files alone. Never raises; what is wrong is in ``problems``."""
+def outside(archive: ImageArchive, env: Environment, said: Installed) -> OutsideReport:
+    """Read what can be known of an image from its files alone. Never raises; what is wrong is in ``problems``.
+
+    Args:
+        archive: The image, read with ``WANTED``.
+        env: The row.
+        said: What the system's packages say of themselves.
+    """
     reader = _Reader(archive)
     folders = sorted(path for path in archive.entries if re.fullmatch(_SITE, path))
     site = f"{_VENV}/lib/python{env.python}/site-packages"
@@ -129,10 +139,12 @@ def outside(archive: ImageArchive, env: Environment) -> OutsideReport:
     deepspeed = reader.assignments(f"{site}/deepspeed/git_version_info_installed.py")
     packages, duplicates, pin = _packages(reader, site)
     compiled = deepspeed.get("installed_ops")
-    wanted_system = (env.gcc.package, cxx_package(env), "libc6")
+    versions = {
+        name: said.versions[name] for name in (env.gcc.package, cxx_package(env), *C_LIBRARIES) if name in said.versions
+    }
     return OutsideReport(
         python=_python(reader),
-        interpreter=archive.resolve(f"{_VENV}/bin/python"),
+        interpreter=interpreter(archive),
         hooks=_hooks(reader, site),
         python_folder=re.sub(rf"{_VENV}/lib/python|/site-packages", "", site) if folders else None,
         torch=_text(torch.get("__version__")),
@@ -146,7 +158,8 @@ def outside(archive: ImageArchive, env: Environment) -> OutsideReport:
         nccl_pin=pin,
         packages=packages,
         duplicates=duplicates,
-        system=_system(reader, wanted_system),
+        system={name: version.value for name, version in versions.items()},
+        system_places={name: version.place for name, version in versions.items()},
         constraints=reader.text(CONSTRAINTS.strip("/")),
         env={name: value for name, value in archive.env.items() if name in ENVIRONMENT or name in env.env},
         toolkit=tuple(sorted(path for path, entry in archive.entries.items() if _is_nvcc(path, entry.kind))),
@@ -280,18 +293,6 @@ def _op_files(archive: ImageArchive, site: str) -> dict[str, str]:
         if match and entry.kind == "file" and entry.size > 0:
             found[match[1]] = path.removeprefix(f"{site}/")
     return dict(sorted(found.items()))
-
-
-def _system(reader: _Reader, names: Iterable[str]) -> dict[str, str]:
-    """Upstream versions of installed Debian packages; families without dpkg give none."""
-    versions: dict[str, str] = {}
-    wanted = set(names)
-    for paragraph in (reader.text(_STATUS) or "").split("\n\n"):
-        fields = _headers(paragraph)
-        name, version = fields.get("package", [""])[0], fields.get("version", [""])[0]
-        if name in wanted and version and fields.get("status", [""])[0].endswith(" installed"):
-            versions[name] = upstream(version)
-    return versions
 
 
 def _is_nvcc(path: str, kind: str) -> bool:

@@ -37,15 +37,29 @@ _NAMED = re.compile(
     rb"\s*=\s*[\"']?([^\s\"';&|]{6,})"
 )
 # Files that exist to hold one, by the end of their path.
+# What stands for a value and is none.
+_REFERENCES = (b"$", b"/run/secrets", b"*", b"<")
 _FILES = re.compile(
     r"(?:^|/)(?:\.netrc|_netrc|\.pypirc|\.git-credentials|\.docker/config\.json|\.dockercfg|\.aws/credentials"
     r"|\.ssh/id_[a-z0-9_]+|\.kaggle/kaggle\.json|\.cache/huggingface/(?:token|stored_tokens)|\.huggingface/token"
     r"|\.npmrc|\.config/gcloud/[^/]+\.json|\.azure/accessTokens\.json|\.kube/config"
-    r"|etc/apt/auth\.conf|etc/apt/auth\.conf\.d/[^/]+|run/secrets/[^/]+)$"
+    r"|etc/apt/auth\.conf|etc/apt/auth\.conf\.d/[^/]+|run/secrets/[^/]+"
+    # A subscription of RHEL: whoever has both files of it has what it pays for.
+    r"|etc/pki/(?:entitlement|consumer)/[^/]+\.pem|run/secrets/etc-pki-entitlement/[^/]+|etc/sysconfig/rhn/systemid"
+    r"|etc/(?:dnf|yum)/vars/[^/]*(?:pass|token|secret)[^/]*)$"
 )
+# Settings of package managers, where a line names its value a password (dnf.conf(5): password, proxy_password).
+_SETTINGS = re.compile(r"etc/(?:yum\.repos\.d/|dnf/|yum/|yum\.conf$|rhsm/|zypp/)")
+_PASSWORD = re.compile(
+    rb"(?mi)^[ \t]*(?:[a-z0-9]+_)*(?:password|passwd|token|secret)[ \t]*[=:][ \t]*(?![$%<*\s])[^\s#]+"
+)
+# Their databases of what was done: whole command lines, addresses of mirrors. Binary, and searched all the same.
+_HISTORY = re.compile(r"var/(?:lib|cache)/(?:dnf|yum)/.*\.(?:sqlite|db)(?:-wal|-journal)?$")
+_LARGEST_HISTORY = 16 * 1024 * 1024
 # Where distributions and wheels put their own files; their examples and tests hold made-up keys.
 _OTHERS = re.compile(
-    r"(?:usr/(?!local/)|opt/venv/lib/|lib|bin/|sbin/|var/lib/dpkg/|var/lib/apt/|etc/ssl/certs/|etc/ca-certificates|proc/|sys/)"
+    r"(?:usr/(?!local/)|opt/venv/lib/|opt/rh/|lib|bin/|sbin/|var/lib/(?:dpkg|apt|rpm)/"
+    r"|etc/ssl/certs/|etc/ca-certificates|etc/pki/ca-trust/|proc/|sys/)"
 )
 
 
@@ -64,6 +78,8 @@ class Leak:
 
 def looks_secret(path: str, size: int) -> bool:
     """Whether the content of a file with this path (no leading slash) is to be searched."""
+    if _HISTORY.match(path):
+        return 0 < size <= _LARGEST_HISTORY
     return 0 < size <= LARGEST and (_FILES.search(path) is not None or _OTHERS.match(path) is None)
 
 
@@ -74,9 +90,16 @@ def in_file(path: str, data: bytes) -> Iterator[Leak]:
         if not path.endswith((".npmrc", "/config.json")) or b"auth" in data:
             yield Leak(path, "a file for credentials")
         return
-    if b"\0" in data[:1024]:
+    if _HISTORY.match(path):
+        named = any(not value.startswith(_REFERENCES) for _, value in _NAMED.findall(data))
+        kinds = [*_kinds(data), *(["a password in a command"] if named else [])]
+    elif b"\0" in data[:1024]:
         return  # no text
-    yield from (Leak(path, kind) for kind in _kinds(data))
+    else:
+        kinds = [*_kinds(data)]
+        if _SETTINGS.match(path) and _PASSWORD.search(data):
+            kinds.append("a password in its settings")
+    yield from (Leak(path, kind) for kind in kinds)
 
 
 def in_config(config: Mapping[str, Any], public: Iterable[str]) -> Iterator[Leak]:
@@ -92,7 +115,7 @@ def in_config(config: Mapping[str, Any], public: Iterable[str]) -> Iterator[Leak
         kinds = set(_kinds(data))
         for name, value in _NAMED.findall(data):
             # A reference to a secret (a variable, a mounted file) is the right way.
-            if not value.startswith((b"$", b"/run/secrets", b"*", b"<")) and value not in known:
+            if not value.startswith(_REFERENCES) and value not in known:
                 kinds.add(f"a value for {name.decode(errors='replace')}")
         yield from (Leak(place, kind) for kind in sorted(kinds))
 

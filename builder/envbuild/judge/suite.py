@@ -9,7 +9,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from envbuild import elf, probes
+from envbuild import elf, probes, rpmdb
 from envbuild.errors import EngineError
 
 
@@ -30,12 +30,13 @@ def probes_folder() -> Path:
 
 @functools.cache
 def suite_hash() -> str:
-    """SHA-256 (hex) over names and contents of the sources of probes and judges, and of what reads native code.
+    """SHA-256 (hex) over the sources, with names, of probes and judges and of what reads native code and packages.
 
     Raises:
         EngineError: The package is not installed as files.
     """
     folders = {"probes": probes_folder(), "judge": Path(__file__).parent, "elf": Path(elf.__file__).parent}
+    folders["rpmdb"] = Path(rpmdb.__file__).parent
     digest = hashlib.sha256()
     for name, folder in sorted(folders.items()):
         for path in sorted(folder.rglob("*.py")):

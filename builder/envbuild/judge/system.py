@@ -1,31 +1,40 @@
 """Are the operating system's files as their packages brought them? Python's standard library runs before every probe.
 
-dpkg writes down the MD5 of each file that it unpacks (dpkg-deb(5), ``md5sums``), of configuration files in its status,
-and in ``list`` every path of a package. MD5 is what there is; against a forger it is as weak as a RECORD that lies in
-the same image, against everything else it does. Families without dpkg are not looked at here.
+Who says how they were is ``dpkg.py`` and ``rpm.py``. A system of another kind is not looked at here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from envbuild.errors import EngineError
+from envbuild.judge import dpkg, python, rpm
 from envbuild.judge.archive import ImageArchive
-from envbuild.judge.files import facts_of
+from envbuild.judge.files import FileFacts, facts_of, is_system
+from envbuild.judge.installed import Installed, Stated, joined
+from envbuild.judge.layers import Entry
 from envbuild.model import Environment
+from envbuild.plan import PREFIX
 
-_STATUS = "var/lib/dpkg/status"
-_DIVERSIONS = "var/lib/dpkg/diversions"
-_SUMS = re.compile(r"var/lib/dpkg/info/[^/]+\.md5sums")
-_LISTS = re.compile(r"var/lib/dpkg/info/[^/]+\.list")
-_LINE = re.compile(r"([0-9a-f]{32})\s+(\S.*)")
-_CONFIG = re.compile(r"^ /(\S+) ([0-9a-f]{32})$", re.MULTILINE)
-# Configuration that Python reads at every start; other configuration is there to be changed.
-_READ_AT_START = re.compile(r"etc/python[\d.]*/")
-_LIBRARY = re.compile(r"(?:usr/)?lib(?:32|64|x32)?/(?:.+/)?[^/]+\.so(?:\.[^/]+)?")
+_LIBRARY = re.compile(r"(?:opt/rh/[^/]+/root/)?(?:usr/)?lib(?:32|64|x32)?/(?:.+/)?[^/]+\.so(?:\.[^/]+)?")
 _MOST = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differs:
+    """One file that is not as its package brought it.
+
+    Attributes:
+        path: Without a leading slash.
+        package: Whose it is; empty where nobody says.
+        how: What differs, where it is not the content.
+    """
+
+    path: str
+    package: str
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,86 +45,107 @@ class SystemReport:
         known: Whether there is a package database that can be read.
         files: How many files were compared.
         changed: Files that are not what their package brought.
-        stray: Files in Python's own folder, and libraries in the system's, that no package owns.
+        missing: Files that a package brought, that something needs, and that are gone.
+        stray: Python itself, files in its own folder, and libraries in the system's, that no package owns.
         problems: What could not be read.
-        more: How many beyond the ones that are named here.
+        more: Of each kind, how many beyond the ones that are named here.
     """
 
     known: bool
     files: int
-    changed: tuple[str, ...]
-    stray: tuple[str, ...]
-    problems: tuple[str, ...]
-    more: int = 0
+    changed: tuple[Differs, ...] = ()
+    missing: tuple[Differs, ...] = ()
+    stray: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    more: dict[str, int] = field(default_factory=dict)
 
 
-def wanted(path: str) -> bool:
-    """Whether the bytes of a file are needed."""
-    return path == _DIVERSIONS or _SUMS.fullmatch(path) is not None or _LISTS.fullmatch(path) is not None
+def installed(image: ImageArchive, scratch: Path) -> Installed:
+    """What the packages of an image say of themselves. Never raises.
+
+    Args:
+        image: Read with a visitor that keeps an RPM database.
+        scratch: A folder with room for a copy of it.
+    """
+    return joined((dpkg.installed(image), rpm.installed(image, scratch)))
 
 
-def system(image: ImageArchive, env: Environment) -> SystemReport:
-    """Compare the system's files with what dpkg wrote down. Never raises.
+def interpreter(image: ImageArchive) -> str | None:
+    """The file behind the environment's ``python``, all links followed."""
+    return image.resolve(f"{PREFIX.strip('/')}/bin/python")
+
+
+def system(image: ImageArchive, env: Environment, said: Installed) -> SystemReport:
+    """Compare the system's files with what their packages say. Never raises.
 
     Args:
         image: Read with a visitor that hashes the system's files.
         env: The row, for its Python.
+        said: What the packages say.
     """
-    problems: list[str] = []
-    texts = {path: _text(image, path, problems) for path in sorted(image.entries) if wanted(path) or path == _STATUS}
-    known = {path: text for path, text in texts.items() if _SUMS.fullmatch(path)}
-    if not known:
-        return SystemReport(known=False, files=0, changed=(), stray=(), problems=tuple(problems[:_MOST]))
-    moved = set(texts.get(_DIVERSIONS, "").splitlines())
-    stated = dict(_stated(known.values(), texts.get(_STATUS, "")))
-    compared, changed = 0, []
-    for path, sum_ in stated.items():
-        # A file that is not there was left out on purpose (documentation) or is missed by who needs it.
-        real = path if path in image.entries else image.resolve(path)
-        entry = image.entries.get(real) if real else None
+    known, compared = bool(said.files), 0
+    changed: list[Differs] = []
+    missing: list[Differs] = []
+    unread: set[str] = set()
+    for stated in said.files:
+        path = stated.path
+        entry = image.entries.get(path)
+        if entry is None and (real := image.resolve(path)) is not None:
+            path, entry = real, image.entries.get(real)
+        if entry is None:
+            if stated.needed:
+                missing.append(Differs(path=path, package=stated.package))
+            continue
         facts = facts_of(entry)
-        if facts is None or facts.md5 is None or f"/{path}" in moved:
+        if not is_system(path) or (entry.kind == "file" and facts is None):
             continue
         compared += 1
-        if facts.md5.hex() != sum_:
-            changed.append(path)
-    owned = {line.strip().lstrip("/") for path, text in texts.items() if _LISTS.fullmatch(path)
-             for line in text.splitlines()}  # fmt: skip
-    stray = list(_stray(image, env, owned))
+        how = _difference(stated, entry, facts, unread)
+        if how is not None:
+            changed.append(Differs(path=path, package=stated.package, how=how))
+    stray = sorted(_stray(image, env, said.owned)) if known else []
+    problems = [*said.problems, *(f"digests are not compared: {name}" for name in sorted(unread))]
+    found = {"changed": len(changed), "missing": len(missing), "stray": len(stray)}
     return SystemReport(
-        known=True,
+        known=known,
         files=compared,
-        changed=tuple(sorted(changed)[:_MOST]),
-        stray=tuple(sorted(stray)[:_MOST]),
+        changed=tuple(sorted(changed, key=lambda each: each.path)[:_MOST]),
+        missing=tuple(sorted(missing, key=lambda each: each.path)[:_MOST]),
+        stray=tuple(stray[:_MOST]),
         problems=tuple(problems[:_MOST]),
-        more=max(0, len(changed) - _MOST) + max(0, len(stray) - _MOST),
+        more={kind: count - _MOST for kind, count in found.items() if count > _MOST},
     )
 
 
-def _stated(sums: Iterable[str], status: str) -> Iterator[tuple[str, str]]:
-    for text in sums:
-        for line in text.splitlines():
-            found = _LINE.fullmatch(line)
-            if found:
-                yield found[2].lstrip("/"), found[1]
-    for path, sum_ in _CONFIG.findall(status):
-        if _READ_AT_START.match(path):
-            yield path, sum_
+def _difference(stated: Stated, entry: Entry, facts: FileFacts | None, unread: set[str]) -> str | None:
+    """What differs, in words; empty for the content, None for nothing."""
+    if entry.kind != stated.kind:
+        return f"it is a {entry.kind}, not a {stated.kind}"
+    if entry.kind == "symlink":
+        return f"it leads to {entry.target}, not to {stated.link}" if stated.link not in ("", entry.target) else None
+    if stated.digest:
+        seen = {"md5": facts.md5, "sha256": facts.sha256}.get(stated.algorithm) if facts else None
+        if seen is None:
+            unread.add(stated.algorithm)
+        elif seen != stated.digest:
+            return ""
+    if stated.mode is not None and _weighs(stated.mode, entry.mode):
+        return f"its mode is {entry.mode:04o}, not {stated.mode:04o}"
+    return None
 
 
-def _stray(image: ImageArchive, env: Environment, owned: set[str]) -> Iterator[str]:
-    folder = f"usr/lib/python{env.python}/"
+def _weighs(stated: int, mode: int) -> bool:
+    """Whether a file was closed to others, or opened to them: written by all, or run with its owner's rights."""
+    return bool(stated & ~mode & 0o555 or mode & ~stated & 0o6022)
+
+
+def _stray(image: ImageArchive, env: Environment, owned: frozenset[str]) -> Iterator[str]:
+    program = interpreter(image)
+    if program is not None and python.is_distributions(program, env.python) and program not in owned:
+        yield program
+    folders = tuple(f"{folder}/" for folder in python.library_folders(program, env.python))
     for path, entry in image.entries.items():
-        python = path.startswith(folder) and entry.kind != "folder" and "/__pycache__/" not in path
+        own = path.startswith(folders) and entry.kind != "folder" and "/__pycache__/" not in path
         library = entry.kind == "file" and _LIBRARY.fullmatch(path) is not None
-        # Before the merge of /lib into /usr/lib a package's list may say the one and mean the other.
-        if (python or library) and path not in owned and path.removeprefix("usr/") not in owned:
+        if (own or library) and path not in owned:
             yield path
-
-
-def _text(image: ImageArchive, path: str, problems: list[str]) -> str:
-    try:
-        return (image.data(path) or b"").decode("utf-8", "replace")
-    except EngineError as error:
-        problems.append(error.message)
-        return ""

@@ -51,6 +51,7 @@ def complaints(row: Mapping) -> Iterator[Complaint]:
     elif accelerator == "cpu":
         yield from _cpu(row)
     yield from _sources(row, (*_FACTS, *_CUDA_FACTS) if accelerator == "cuda" else _FACTS)
+    yield from _claimed(row)
     yield from _requirements(row)
     variables = _get(row, "env")
     if isinstance(variables, Mapping):
@@ -89,17 +90,31 @@ def _sources(row: Mapping, wanted: tuple[str, ...]) -> Iterator[Complaint]:
         if key not in sources.entries and _get(row, key) is not None:
             yield ("sources", key), False, f"is required: who says so, for the row's {key}?"
     for key in sources.entries:
-        yield from _source_key(key)
+        yield from _fact_key("sources", key)
 
 
-def _source_key(key: str) -> Iterator[Complaint]:
-    """A key of ``sources`` is a key of the row, or a dotted path to one."""
+def _claimed(row: Mapping) -> Iterator[Complaint]:
+    """What somebody claimed is about a fact of the row, for which the row names its own evidence."""
+    claimed, sources = _get(row, "claimed"), _get(row, "sources")
+    if not isinstance(claimed, Mapping):
+        return
+    known = sources.entries.keys() if isinstance(sources, Mapping) else frozenset()
+    for key in claimed.entries:
+        wrong = list(_fact_key("claimed", key))
+        yield from wrong
+        parts = key.split(".")
+        if not wrong and not any(".".join(parts[:end]) in known for end in range(1, len(parts) + 1)):
+            yield ("claimed", key), True, f"needs the evidence that contradicts it: an entry of sources for {key}"
+
+
+def _fact_key(mapping: str, key: str) -> Iterator[Complaint]:
+    """A key of ``sources`` or ``claimed`` is a key of the row, or a dotted path to one."""
     path: list[str] = []
     known = [k for k in row_keys() if k not in _NO_SOURCE]
     for part in key.split("."):
         if part not in known:
             under = f" of {'.'.join(path)}" if path else " of a row"
-            yield ("sources", key), True, f"{quoted(part)} is not a key{under}{near(part, known)}"
+            yield (mapping, key), True, f"{quoted(part)} is not a key{under}{near(part, known)}"
             return
         path.append(part)
         known = fields_at(tuple(path))

@@ -29,6 +29,10 @@ def _pattern(annotated: Any) -> str:
     return str(constraints.pattern)
 
 
+def _of_field(kind: type[BaseModel], name: str) -> str:
+    return str(kind.model_fields[name].metadata[0].pattern)
+
+
 REQUIREMENT = _pattern(model.Requirement)
 _PATTERNS = {
     _pattern(model.Version): "is not a version, such as 2.13.0",
@@ -44,10 +48,11 @@ _PATTERNS = {
     _pattern(
         typing.get_args(model.DeepSpeed.model_fields["ops"].annotation)[0]
     ): "is not an op's name, such as cpu_adam",
-    model.Torch.model_fields["build"]
-    .metadata[0]
-    .pattern: "is not a build variant: cpu, or cu and digits, such as cu118",
+    _of_field(model.Torch, "build"): "is not a build variant: cpu, or cu and digits, such as cu118",
     _pattern(model.Size): "is not a size, such as 512MiB or 1GiB",
+    _pattern(model.DottedNumber): "is not a version of numbers and dots, such as 450.80.02",
+    _of_field(model.Gcc, "package"): "is not the package of a GCC, such as gcc-12 or gcc-toolset-11-gcc",
+    _of_field(model.Waiver, "rule"): "is not the id of a rule, such as R21",
 }
 
 

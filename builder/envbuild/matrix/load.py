@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from envbuild.errors import InputError
 from envbuild.matrix import claims, explain, tree
-from envbuild.matrix.merge import Resolver, near
+from envbuild.matrix.merge import MAX_VALUES, Resolver, near
 from envbuild.matrix.tree import Entry, KeyPath, Mapping, Node, Scalar, quoted
 from envbuild.model import Environment, Finding, Severity
 
@@ -124,6 +124,9 @@ class _Reader:
         # What is inherited, or stands behind an alias, is told once: by place and text. Several absent keys share
         # the place of what would hold them, so for those the path counts too.
         self.findings: dict[tuple[tuple[int, int], str, str], Finding] = {}
+        # Values of the rows read so far, with what they inherit.
+        self.values = 0
+        self.told_too_many = False
 
     def take(self, problems: list[tree.Problem]) -> None:
         for problem in problems:
@@ -142,6 +145,13 @@ class _Reader:
             column=place[1],
         )
         self.findings.setdefault((place, absent, message), finding)
+
+    def too_many(self, name: str, entry: Entry) -> None:
+        """Note that what the rows inherit is too much, at the row where it became so."""
+        message = f"the rows come to more than {MAX_VALUES:,} values here, with what they inherit"
+        if not self.told_too_many:
+            self.tell(f"environments.{_show(name)}", (entry.line, entry.column), message)
+        self.told_too_many = True
 
     @property
     def full(self) -> bool:
@@ -164,10 +174,12 @@ class _Reader:
         resolved = Resolver({n: e.node for n, e in sources.items() if isinstance(e.node, Mapping)}, defaults).resolve()
         for name, problem in resolved.problems:
             self.tell(f"environments.{_show(name)}.extends", (problem.line, problem.column), problem.message)
+        if resolved.too_many is not None:
+            self.too_many(resolved.too_many, sources[resolved.too_many])
         environments: dict[str, Environment] = {}
         places: dict[str, Entry] = {}
         for name, node in resolved.rows.items():
-            if self.full:
+            if self.full or self.values > MAX_VALUES:
                 break
             places[name] = entry = Entry(sources[name].line, sources[name].column, node)
             environment = self._environment(name, entry, node)
@@ -217,10 +229,15 @@ class _Reader:
             self.tell("defaults.extends", (extends.line, extends.column), "belongs in a row; defaults lie beneath all")
 
     def _environment(self, name: str, entry: Entry, row: Mapping) -> Environment | None:
+        left = [_MAX_ROW]
         try:
-            data = {**tree.plain(row, [_MAX_ROW]), "name": name}
+            data = {**tree.plain(row, left), "name": name}
         except OverflowError:
             self.tell(f"environments.{_show(name)}", (entry.line, entry.column), f"has more than {_MAX_ROW:,} values")
+            return None
+        self.values += _MAX_ROW - left[0]
+        if self.values > MAX_VALUES:
+            self.too_many(name, entry)
             return None
         environment, found = None, list(claims.complaints(row))
         try:

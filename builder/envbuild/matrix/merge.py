@@ -10,27 +10,47 @@ from envbuild.matrix.tree import Entry, Mapping, Problem, Scalar, quoted
 
 # A reader has to hold the chain in the head.
 MAX_CHAIN = 8
+# How many mistyped parents get a suggestion: each looks at every row, so all of them would take their product.
+_MAX_GUESSES = 20
+# What all rows of a file may come to with everything inherited: ten thousand small rows have some 800,000 values. A
+# file that is small may say `defaults` with much in it, and many rows.
+MAX_VALUES = 2_000_000
 EXTENDS = "extends"
 
 
-def merge(below: Mapping, above: Mapping) -> Mapping:
-    """``above`` laid over ``below``; every value keeps its own place, an empty one takes the place too."""
+def merge(below: Mapping, above: Mapping, left: list[int]) -> Mapping:
+    """``above`` laid over ``below``; every value keeps its own place, an empty one takes the place too.
+
+    Args:
+        left: One number: how many entries may still be made; it is counted down.
+
+    Raises:
+        OverflowError: There are more.
+    """
+    left[0] -= len(below.entries) + len(above.entries)
+    if left[0] < 0:
+        raise OverflowError
     entries = dict(below.entries)
     for key, entry in above.entries.items():
         under = entries.get(key)
         node = entry.node
         if under is not None and isinstance(node, Mapping) and isinstance(under.node, Mapping):
-            node = merge(under.node, node)
+            node = merge(under.node, node, left)
         entries[key] = Entry(entry.line, entry.column, node)
     return Mapping(above.line, above.column, entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The rows with defaults and parents filled in; a row whose chain is broken has a problem instead."""
+    """The rows with defaults and parents filled in; a row whose chain is broken has a problem instead.
+
+    Attributes:
+        too_many: The row at which all that was inherited became too much; no later one is there.
+    """
 
     rows: dict[str, Mapping]
     problems: list[tuple[str, Problem]]
+    too_many: str | None = None
 
 
 class Resolver:
@@ -42,11 +62,19 @@ class Resolver:
         # By row: the merged mapping, None when its chain is broken, and how many rows lie beneath it.
         self._done: dict[str, tuple[Mapping | None, int]] = {}
         self._problems: dict[tuple[str, Problem], None] = {}
+        self._guesses: dict[str, str] = {}
+        self._left = [MAX_VALUES]
 
     def resolve(self) -> Resolved:
         """Every row, in the order of the file."""
-        merged = {name: self._row(name) for name in self._rows}
-        rows = {name: row for name, row in merged.items() if row is not None}
+        rows: dict[str, Mapping] = {}
+        for name in self._rows:
+            try:
+                row = self._row(name)
+            except OverflowError:
+                return Resolved(rows, list(self._problems), too_many=name)
+            if row is not None:
+                rows[name] = row
         return Resolved(rows, list(self._problems))
 
     def _row(self, name: str) -> Mapping | None:
@@ -67,7 +95,7 @@ class Resolver:
     def _merged(self, name: str) -> tuple[Mapping | None, int]:
         row = self._rows[name]
         if EXTENDS not in row.entries:
-            return (merge(self._defaults, row) if self._defaults else row), 0
+            return (merge(self._defaults, row, self._left) if self._defaults else row), 0
         parent = self._parent(name)
         base, depth = self._done[parent] if parent is not None else (None, 0)
         if base is None:
@@ -76,7 +104,7 @@ class Resolver:
             self._tell(name, f"more than {MAX_CHAIN} rows extend one another here")
             return None, 0
         own = Mapping(row.line, row.column, {key: e for key, e in row.entries.items() if key != EXTENDS})
-        return merge(base, own), depth + 1
+        return merge(base, own, self._left), depth + 1
 
     def _parent(self, name: str) -> str | None:
         """The row that a row extends; a name that is none is a problem, told once."""
@@ -86,10 +114,15 @@ class Resolver:
         if not isinstance(entry.node, Scalar) or entry.node.text is None:
             self._tell(name, "must be the name of another row")
         elif entry.node.text not in self._rows:
-            self._tell(name, f"there is no row {quoted(entry.node.text)}{near(entry.node.text, self._rows)}")
+            self._tell(name, f"there is no row {quoted(entry.node.text)}{self._near(entry.node.text)}")
         else:
             return entry.node.text
         return None
+
+    def _near(self, word: str) -> str:
+        if word not in self._guesses and len(self._guesses) < _MAX_GUESSES:
+            self._guesses[word] = near(word, self._rows)
+        return self._guesses.get(word, "")
 
     def _circle(self, chain: list[str], again: str) -> None:
         circle = [*chain[chain.index(again) :], again]

@@ -9,10 +9,12 @@ whatever the modules do. Exit code: 0 when everything asked for was answered, 1 
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +26,15 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _LOG_LINES = 40
 _COMPILER_SECONDS = 30
 _COMPILERS = ("CC", "CXX", "CUDAHOSTCXX")
+# Compilers, assemblers, linkers and what drives them, with the prefixes and versions that distributions give them.
+_BUILDS = re.compile(
+    r"(.*-)?(cc|c89|c99|tcc|c\+\+|gcc|g\+\+|gfortran|cpp|clang|clang\+\+|clang-cpp|icc|icx|icpc|icpx|nvc|nvc\+\+|nvcc"
+    r"|hipcc|cicc|ptxas|fatbinary|nvlink|cudafe\+\+|as|ld|lld|mold|collect2|cc1|cc1plus|gmake|make|cmake|ccmake|ninja"
+    r"|ninja-build|meson|bazel|ccache|distcc|sccache)([-.][a-z0-9.]+)?$"
+)
 # What a build tool would find a compiler by; gone before any module is imported.
-_HIDDEN = ("CC", "CXX", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")
+_HIDDEN = ("CC", "CXX", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH",
+           "COMPILER_PATH")  # fmt: skip
 # Names only: the environment of a container may hold secrets, and reports are kept.
 _REPORTED = (
     "PATH",
@@ -33,6 +42,7 @@ _REPORTED = (
     "LD_PRELOAD",
     "CC",
     "CXX",
+    "COMPILER_PATH",
     "CUDAHOSTCXX",
     "CUDA_HOME",
     "DS_ACCELERATOR",
@@ -100,15 +110,31 @@ def _toolkit():
     return {"nvcc": sorted({path for path in found if path and os.path.exists(path)})}
 
 
+def _without_compilers(folder):
+    """Fill a folder with everything on PATH but what builds. Modules may run other programs when they are imported:
+    DeepSpeed 0.14 asks df for the file system of its caches."""
+    for place in os.environ.get("PATH", "").split(os.pathsep):
+        try:
+            names = os.listdir(place)
+        except OSError:
+            continue
+        for name in names:
+            path = os.path.join(place, name)
+            if not any(_BUILDS.match(os.path.basename(each)) for each in (name, os.path.realpath(path))):
+                with contextlib.suppress(OSError):  # an earlier folder of PATH has it
+                    os.symlink(path, os.path.join(folder, name))
+
+
 def _modules(options, scratch):
     """Run the part that imports: in a process of its own, with no compiler in reach."""
-    empty = os.path.join(scratch, "no-programs")
+    programs = os.path.join(scratch, "programs")
     extensions = os.path.join(scratch, "extensions")
     report, log = os.path.join(scratch, "modules.json"), os.path.join(scratch, "modules.log")
-    os.mkdir(empty)
+    os.mkdir(programs)
+    _without_compilers(programs)
     os.mkdir(extensions)
     environment = {key: value for key, value in os.environ.items() if key not in _HIDDEN}
-    environment.update(PATH=empty, TORCH_EXTENSIONS_DIR=extensions)
+    environment.update(PATH=programs, TORCH_EXTENSIONS_DIR=extensions)
     if options.accelerator:
         environment["DS_ACCELERATOR"] = options.accelerator
     argv = [sys.executable, "-I", os.path.join(_HERE, "content_modules.py")]

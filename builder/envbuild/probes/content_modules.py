@@ -1,7 +1,7 @@
 """The part of the content probe that imports: torch, DeepSpeed and its ops. Started by content.py.
 
-It finds no compiler: PATH is an empty folder and the usual variables are gone. Every op is loaded in a child of
-its own, forked after the imports, so that a crash in one hides no other and costs no second import.
+It finds no compiler: PATH has only what builds nothing, and the usual variables are gone. Every op is loaded in a
+child of its own, forked after the imports, so that a crash in one hides no other and costs no second import.
 """
 
 import argparse

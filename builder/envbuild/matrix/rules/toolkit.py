@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envbuild.facts import Facts
 from envbuild.facts.versions import cuda_of_build, parse, within
-from envbuild.matrix.merge import close
-from envbuild.matrix.rules.problem import Problem, either, unknown
-from envbuild.model import Cuda, Environment, Severity
+from envbuild.matrix.rules.problem import Problem, compiling, either, unknown
+from envbuild.model import Environment, Severity
 
-_ARCH_LIST = "TORCH_CUDA_ARCH_LIST"
 _SKIP_CHECK = "DS_SKIP_CUDA_CHECK"
 
 
 def gcc_for_nvcc(env: Environment, facts: Facts) -> Iterator[Problem]:
     """R01: the GCC major is at most what nvcc's host_config.h accepts."""
-    cuda = _compiling(env)
+    cuda = compiling(env)
     if cuda is None:
         return
     known = facts.toolkits.get(cuda.version)
@@ -38,22 +37,6 @@ def gcc_for_nvcc(env: Environment, facts: Facts) -> Iterator[Problem]:
         )
 
 
-def deepspeed_for_cuda13(env: Environment, facts: Facts) -> Iterator[Problem]:
-    """R05: GPU code compiled by CUDA 13 or newer needs a DeepSpeed that hands -std=c++20 to nvcc."""
-    cuda, minimum, ops = _compiling(env), facts.deepspeed.minimums.cuda13, _gpu_ops(env, facts)
-    if cuda is None or not ops or not within(cuda.version, minimum.cuda_since, None):
-        return
-    if not within(env.deepspeed.version, minimum.version, None):
-        older = sorted((v for v in facts.toolkits if not within(v, minimum.cuda_since, None)), key=parse)
-        yield Problem(
-            key=("deepspeed", "version"),
-            message=f"DeepSpeed {env.deepspeed.version} does not ask nvcc for C++20, which the headers of "
-            f"CUDA {cuda.version} need ({', '.join(ops)})",
-            fix=either(f"use DeepSpeed {minimum.version} or newer", f"CUDA {older[-1]} or older"),
-            facts=(minimum,),
-        )
-
-
 def toolkit_is_torchs(env: Environment, facts: Facts) -> Iterator[Problem]:
     """R06: the toolkit's version is torch's, or DeepSpeed tolerates the pair.
 
@@ -68,7 +51,7 @@ def toolkit_is_torchs(env: Environment, facts: Facts) -> Iterator[Problem]:
         message = f"torch {env.torch_version} is built without CUDA, and the row's accelerator is cuda"
         yield Problem(key=("torch", "build"), message=message, fix=f"use the build {want}")
         return
-    cuda = _compiling(env)
+    cuda = compiling(env)
     if cuda is None or cuda.version == torch_cuda:
         return
     same_major = cuda.version.split(".")[0] == torch_cuda.split(".")[0]
@@ -92,78 +75,62 @@ def toolkit_is_torchs(env: Environment, facts: Facts) -> Iterator[Problem]:
     )
 
 
-def architectures_for_toolkit(env: Environment, facts: Facts) -> Iterator[Problem]:
-    """R08: the toolkit compiles for what the ops are compiled for.
+def mismatch_is_seen(env: Environment, facts: Facts) -> Iterator[Problem]:
+    """R07: what R06 has against a row, DeepSpeed would say in a build too.
 
-    CUDA 13 does not for DeepSpeed's default list. The Plan sets TORCH_CUDA_ARCH_LIST from the row's GPUs, so
-    what is left to go wrong is a row without GPUs, or one that sets the variable itself.
+    Old releases compare versions only where a GPU is visible. None is while an image is built: it goes through.
     """
-    cuda = _compiling(env)
-    if cuda is None or not _gpu_ops(env, facts):
+    fact, version = facts.deepspeed.unseen_gpu, env.deepspeed.version
+    if not within(version, None, fact.through):
         return
-    default, own = facts.deepspeed.default_architectures, env.env.get(_ARCH_LIST)
-    if own is not None:
-        yield from _own_architectures(env, facts, cuda, own.replace(";", " ").split())
-    elif not env.gpus:
-        refused = [sm for sm in default.sm if facts.compiles(cuda.version, sm) is False]
-        if refused:
+    for problem in toolkit_is_torchs(env, facts):
+        if problem.key == ("cuda", "version"):
             yield Problem(
-                key=("gpus",),
-                message=f"without GPUs DeepSpeed compiles for {', '.join(default.sm)}, "
-                f"and CUDA {cuda.version} cannot for {', '.join(refused)}",
-                fix="name the row's GPUs, such as gpus: [h200]",
-                facts=(default,),
+                key=problem.key,
+                severity=Severity.WARNING,
+                message=f"DeepSpeed {version} compares the toolkit with torch only where a GPU is visible, so a build "
+                f"does not stop at CUDA {env.cuda.version if env.cuda else ''} and torch {env.torch_version}",
+                fix=problem.fix,
+                facts=(fact,),
             )
 
 
-def _own_architectures(env: Environment, facts: Facts, cuda: Cuda, listed: list[str]) -> Iterator[Problem]:
-    key = ("env", _ARCH_LIST)
-    gpus = [facts.gpus[name] for name in env.gpus if name in facts.gpus]
-    ours = ";".join(sorted({gpu.sm for gpu in gpus}, key=parse))
-    fix = either("remove the variable: it is set from the row's GPUs", f"set it to {ours}" if ours else "")
-    if not listed:
-        yield Problem(key=key, message=f"{_ARCH_LIST} is empty, and DeepSpeed cannot read that", fix=fix)
-    for sm in (part.removesuffix("+PTX") for part in listed):
-        compiles = facts.compiles(cuda.version, sm)
-        if compiles is None:
-            yield unknown(key, f"architecture {sm}", f"that CUDA {cuda.version} compiles for it")
-        elif not compiles:
-            message = f"{_ARCH_LIST} asks for {sm}, which CUDA {cuda.version} cannot compile"
-            yield Problem(key=key, message=message, fix=fix, facts=(facts.architectures[sm],))
+def toolkit_has_the_parts(env: Environment, facts: Facts) -> Iterator[Problem]:
+    """R18: nvcc is there for the ops that want a toolkit, and curand's headers for those whose GPU code includes them.
 
-
-def gpus_for_toolkit(env: Environment, facts: Facts) -> Iterator[Problem]:
-    """R09: the toolkit compiles for every GPU of the row."""
-    cuda = _compiling(env)
-    if cuda is None:
+    The toolkit's wheels bring both (``lock.ask.TOOLKIT_PARTS``), NVIDIA's images do with ``-devel`` in their tag.
+    """
+    if env.accelerator != "cuda" or env.cuda is None:
         return
-    for index, name in enumerate(env.gpus):
-        key, gpu = ("gpus", index), facts.gpus.get(name)
-        if gpu is None:
-            yield unknown(key, f"GPU {name}", "its architecture", known=close(name, facts.gpus) or facts.gpus)
-            continue
-        compiles, toolkits = facts.compiles(cuda.version, gpu.sm), facts.toolkits_for(gpu.sm)
-        if compiles is None:
-            unjudged = f"that CUDA {cuda.version} compiles for {gpu.name}"
-            yield unknown(key, f"architecture {gpu.sm} with that toolkit", unjudged, known=toolkits)
-        elif not compiles:
-            yield Problem(
-                key=key,
-                message=f"CUDA {cuda.version} does not compile for {gpu.name} (compute capability {gpu.sm})",
-                fix=either(f"use CUDA {toolkits[0]} to {toolkits[-1]}" if toolkits else "", "remove the GPU"),
-                facts=(gpu, facts.architectures[gpu.sm]),
-            )
+    version, known = env.deepspeed.version, facts.deepspeed.ops
+    asked = [(name, known[name]) for name in env.deepspeed.ops if name in known]
+    curand = {name: op for name, op in asked if op.needs_curand("cuda", version)}
+    wanting = curand or {name: op for name, op in asked if op.needs_toolkit("cuda", version)}
+    what = "curand's headers" if curand else "nvcc"
+    newer = sorted({op.curand_through for op in curand.values() if op.curand_through}, key=parse)
+    way = f"a DeepSpeed newer than {newer[-1]}" if newer else ""
+    image = env.base.toolkit_image
+    if env.cuda.toolkit == "none" and curand:
+        yield Problem(
+            key=("cuda", "toolkit"),
+            message=f"DeepSpeed {version} compiles GPU code for {', '.join(curand)}: without a toolkit there are no "
+            "headers of curand",
+            fix=either("set cuda.toolkit to wheels or image", way),
+            facts=tuple(curand.values()),
+        )
+    elif env.cuda.toolkit == "image" and image and wanting and (kind := without_compiler(image)):
+        yield Problem(
+            key=("base", "toolkit_image"),
+            message=f"an image -{kind} has no {what}, which {', '.join(wanting)} of DeepSpeed {version} needs",
+            fix=either(f"use {image.replace(f'-{kind}', '-devel', 1)}", way),
+            facts=tuple(wanting.values()),
+        )
 
 
-def _compiling(env: Environment) -> Cuda | None:
-    """The row's toolkit, if it compiles anything."""
-    return env.cuda if env.accelerator == "cuda" and env.cuda and env.cuda.toolkit != "none" else None
-
-
-def _gpu_ops(env: Environment, facts: Facts) -> list[str]:
-    known = facts.deepspeed.ops
-    version = env.deepspeed.version
-    return [op for op in env.deepspeed.ops if op in known and known[op].needs_nvcc(env.accelerator, version)]
+def without_compiler(image: str) -> str:
+    """``base`` or ``runtime`` for the tag of an image of NVIDIA's that has no compiler; empty for any other."""
+    found = re.search(r"(?:^|/)nvidia/cuda:[^@]*-(base|runtime)(?:-|$)", image)
+    return found[1] if found else ""
 
 
 def _tolerating(facts: Facts, *versions: str) -> str:
