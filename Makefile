@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage bench soak setup compiler engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ integration-cuda: setup engine-start ## Build the rows whose CUDA toolkit comes 
 
 sabotage: setup engine-start ## Spoil the proven image in every known way; each has to be caught (SABOTAGE_ALONE=1: an image for each)
 	$(PY) -m pytest tests/sabotage
+
+facts: setup ## Prove the pinned facts from upstream's wheels and source archives; needs the package index (FACTS_REPORT=FILE)
+	$(PY) -m pytest tests/facts
 
 bench: setup engine-start ## Measure speed, as ratios inside one run
 	$(PY) bench/run.py

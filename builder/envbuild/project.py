@@ -125,7 +125,8 @@ def _project(root: Path, *, packaged: bool) -> Project:
         root=root,
         matrix=root / MATRIX,
         templates=templates,
-        facts=(root / "facts", stored_facts(), own_root() / "facts"),
+        # Of the packaged project the user's refreshed facts are the newer ones.
+        facts=(*(() if packaged else (root / "facts",)), stored_facts(), own_root() / "facts"),
         images=root / "images",
         writable=writable,
         packaged=packaged,

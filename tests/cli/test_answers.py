@@ -11,7 +11,21 @@ import pytest
 
 from envbuild import __version__
 
-COMMANDS = ["list", "show", "check", "lock", "render", "build", "smoke", "promote", "run", "verify", "init", "key"]
+COMMANDS = [
+    "list",
+    "show",
+    "check",
+    "lock",
+    "render",
+    "build",
+    "smoke",
+    "promote",
+    "run",
+    "verify",
+    "init",
+    "key",
+    "facts",
+]
 
 
 # --- help and version -------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def _token(asked: str, challenge: str, site: SiteConfig, timeout: float) -> str 
     return token if isinstance(token, str) and re.fullmatch(r"[\x21-\x7e]{1,16384}", token) else None
 
 
-def _request(method: str, url: str, site: SiteConfig, timeout: float, headers: Mapping[str, str]) -> net.Answer:
+def _request(method: str, url: str, site: SiteConfig, timeout: float, headers: Mapping[str, str]) -> net.Reply:
     network = site.network
     proxy = network.http_proxy if url.startswith("http:") else network.https_proxy
     proxies: dict[str, str] = {}

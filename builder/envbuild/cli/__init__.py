@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from envbuild import __version__
-from envbuild.cli import images, locking, output, rows, start, trust
+from envbuild.cli import facts, images, locking, output, rows, start, trust
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ rows.register(app)
 locking.register(app)
 images.register(app)
 trust.register(app)
+facts.register(app)
 start.register(app)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from envbuild.facts.types import Facts
 # libyaml is about ten times faster, and is missing only from builds made without it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Files whose keys are the names of Facts, and those that are one of its values.
-_SHARED = ("toolkits", "gpus", "distributions", "runtimes", "torch")
+_SHARED = ("toolkits", "gpus", "distributions", "runtimes", "torch", "nvidia")
 _OWN = ("deepspeed", "lifetimes")
 
 
@@ -42,9 +42,39 @@ def paths(folders: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(_path(name, tuple(folders)) for name in (*_SHARED, *_OWN))
 
 
+def check(folders: Sequence[Path], changed: Mapping[str, str]) -> None:
+    """Whether the facts would still be facts with other texts for some of the files, by name.
+
+    Raises:
+        InputError: They would not.
+    """
+    _build(tuple(folders), {name: _parse(content, f"{name}.yaml") for name, content in changed.items()})
+
+
+def forget() -> None:
+    """Read the files again when they are next asked for: they were changed."""
+    _load.cache_clear()
+
+
+def text(path: Path) -> str:
+    """The text of a facts file, its line ends as they are.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
+
+
 @cache
 def _load(folders: tuple[Path, ...]) -> Facts:
-    documents = {name: _document(_path(name, folders)) for name in (*_SHARED, *_OWN)}
+    return _build(folders, {})
+
+
+def _build(folders: tuple[Path, ...], given: Mapping[str, dict[str, Any]]) -> Facts:
+    documents = {name: given.get(name) or document(_path(name, folders)) for name in (*_SHARED, *_OWN)}
     content: dict[str, Any] = {name: documents[name] for name in _OWN}
     for name in _SHARED:
         content.update(documents[name])
@@ -64,11 +94,20 @@ def _path(name: str, folders: tuple[Path, ...]) -> Path:
     raise InputError(f"no facts {name}.yaml in {', '.join(map(str, folders))}", hint="install envbuild again")
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document(path: Path) -> dict[str, Any]:
+    """A facts file as its parser gives it.
+
+    Raises:
+        InputError: It is missing, or no YAML mapping.
+    """
+    return _parse(text(path), str(path))
+
+
+def _parse(content: str, place: str) -> dict[str, Any]:
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
-        raise InputError(f"{path}: must be a mapping")
-    return document
+        found = yaml.load(content, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise InputError(f"{place}: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{place}: must be a mapping")
+    return found

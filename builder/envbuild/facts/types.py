@@ -119,9 +119,16 @@ class MachineCode(Fact):
 
 
 class TorchBuild(Fact):
-    """One build variant; ``nccl`` may be a series, such as 2.18, where no more is known."""
+    """One build variant; ``nccl`` may be a series, such as 2.18, where no more is known.
+
+    Attributes:
+        triton: The version that its METADATA pins; None where it pins none.
+        cuda_toolkit: The release of NVIDIA's wheel cuda-toolkit that its METADATA pins.
+    """
 
     nccl: Version | None = None
+    triton: Version | None = None
+    cuda_toolkit: Version | None = None
     architectures: MachineCode | None = None
 
 
@@ -161,6 +168,12 @@ class Libraries(Fact):
     cxx11_abi: Literal["old", "new"]
 
 
+class NewestWheel(Fact):
+    """The newest release of a kind of wheel."""
+
+    newest: Version
+
+
 class Numpy(Fact):
     """The NumPy that old torch releases need."""
 
@@ -188,6 +201,8 @@ class Facts(Lazy):
     gcc_floors: tuple[GccFloor, ...]
     nccl_error_handling: NcclErrorHandling
     numpy: Numpy
+    nccl_wheels: dict[str, NewestWheel]
+    toolkit_wheels: dict[str, NewestWheel]
     deepspeed: DeepSpeed
 
     def torch_build(self, version: str, build: str) -> TorchBuild | None:

@@ -12,9 +12,9 @@ from packaging.utils import canonicalize_name
 from envbuild import net
 from envbuild.events import Note, Sink
 from envbuild.model import Environment, LockedBase
-from envbuild.site.pip import PYPI, PipSettings
+from envbuild.site.pip import PYPI, PYTORCH, PipSettings
 
-TORCH_INDEX = "https://download.pytorch.org/whl"
+TORCH_INDEX = PYTORCH
 TOOLS = ("pip", "setuptools", "wheel")
 # What compiles DeepSpeed's CUDA ops (run with cuda-toolkit 13.0 and DeepSpeed 0.19.8). `crt` and `nvvm` are parts of
 # nvcc that its wheel asks for without a version: unless named here they come from the newest toolkit, and the newest

@@ -15,6 +15,8 @@ from envbuild.site import pipconf, urls
 from envbuild.site.config import SiteConfig
 
 PYPI = "https://pypi.org/simple"
+# A page for each build follows, such as /cu118.
+PYTORCH = "https://download.pytorch.org/whl"
 CA_IN_BUILD = "/run/secrets/ca"
 _YES = frozenset(("y", "yes", "t", "true", "on", "1"))
 _NO = frozenset(("n", "no", "f", "false", "off", "0"))

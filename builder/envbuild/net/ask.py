@@ -1,4 +1,4 @@
-"""The only place that opens a socket (the engine's client library apart)."""
+"""One question to one server: whether it answers, and what an engine says."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def answers(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Reply:
     """What an HTTP server said; ``headers`` by their names in lower case."""
 
     status: int
@@ -62,7 +62,7 @@ def ask(
     ca: Path | None = None,
     proxies: Mapping[str, str] | None = None,
     limit: int = 1 << 22,
-) -> Answer:
+) -> Reply:
     """One HTTP request, with no credentials but those in ``headers`` (no netrc); redirects are followed.
 
     Args:
@@ -99,7 +99,7 @@ def ask(
                     if len(body) > limit:
                         raise OSError(0, f"the answer is longer than {limit} bytes")
                 names = {name.lower(): value for name, value in answer.headers.items()}
-                return Answer(status=answer.status_code, headers=names, body=body)
+                return Reply(status=answer.status_code, headers=names, body=body)
     except OSError:
         # requests' own errors are OSErrors too.
         raise

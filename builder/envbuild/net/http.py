@@ -1,0 +1,282 @@
+"""HTTP for reading: polite, bounded, and careful with whom it tells a password.
+
+Redirects are followed here and not by requests, so that credentials and the decision to trust a certificate are
+made anew for every host on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+from envbuild.events import Note, Sink, discard
+from envbuild.net.manners import account, backoff, origin, reason, retry_after, shown, without_account
+from envbuild.net.types import Answer, Missing, NetworkError, NoRanges
+
+if TYPE_CHECKING:
+    import requests
+
+_ATTEMPTS = 4
+_REDIRECTS = 10
+_CHUNK = 1 << 16
+# A server that asks for more patience than this is left alone until the next run (seconds).
+_LONGEST_WAIT = 60.0
+# A body that trickles is given up after so many time-outs' worth of it.
+_TRICKLE = 10
+_AGAIN = frozenset({429, 500, 502, 503, 504})
+_MOVED = frozenset({301, 302, 303, 307, 308})
+_AGAIN_HINT = "run it again: what was read is kept"
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The way to the servers of one site.
+
+    Attributes:
+        agent: What we call ourselves.
+        timeout: Limit in seconds for the connection and for each wait on the server.
+        ca: CA bundle (file or folder) in place of the default one.
+        proxies: Proxy URL by scheme.
+        direct: Whether a URL is reached without the proxy.
+        unverified: Hosts, or ``host:port``, whose certificates are not looked at.
+        accounts: URLs with credentials; these go to the same scheme, host and port only.
+    """
+
+    agent: str
+    timeout: float = 30.0
+    ca: Path | None = None
+    proxies: Mapping[str, str] = field(default_factory=dict)
+    direct: Callable[[str], bool] = lambda url: False
+    unverified: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+T = TypeVar("T")
+
+
+class Client:
+    """Reads over HTTP. May be used from several threads."""
+
+    def __init__(self, route: Route, *, sink: Sink = discard, pause: Callable[[float], object] = time.sleep) -> None:
+        self._route = route
+        self._sink = sink
+        self._pause = pause
+        self._local = threading.local()
+        self._accounts = {origin(url): pair for url in route.accounts if (pair := account(url))}
+
+    def get(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> Answer:
+        """The whole of a page; 304 where ``headers`` ask for that.
+
+        Args:
+            limit: Bytes, decompressed, after which an answer is refused.
+
+        Raises:
+            Missing: There is no such page.
+            NetworkError: No answer, not in time, an error, or more than ``limit``.
+        """
+
+        def whole(response: requests.Response, place: str) -> Answer:
+            body = b"".join(self._body(response, place, limit))
+            if response.status_code not in (200, 304):
+                raise NetworkError(f"{place}: the answer is {response.status_code}, and a page was expected")
+            return Answer(status=response.status_code, url=response.url, headers=_lower(response), body=body)
+
+        return self._ask(url, headers or {}, whole)
+
+    def part(self, url: str, start: int, end: int) -> tuple[bytes, int]:
+        """The bytes from ``start`` up to ``end`` (excluded), and the size of the whole file. With a negative ``start``
+        and ``end`` 0: the last bytes.
+
+        Raises:
+            NoRanges: The server sends whole files only; nothing was downloaded.
+            Missing: There is no such file.
+            NetworkError: As ``get``; or the answer is not the part that was asked for.
+        """
+
+        def ranged(response: requests.Response, place: str) -> tuple[bytes, int]:
+            if response.status_code == 416:
+                raise NetworkError(f"{place}: ends before byte {start}: the file is shorter than the index says")
+            if response.status_code != 206:
+                raise NoRanges(f"{place}: the server sends no parts of files (HTTP ranges), only whole ones")
+            said = _RANGE.match(response.headers.get("Content-Range", ""))
+            if said is None:
+                raise NetworkError(f"{place}: a part without a usable Content-Range")
+            first, last, size = (int(number) for number in said.groups())
+            body = b"".join(self._body(response, place, max(end - start, -start)))
+            wanted = start if start >= 0 else max(0, size + start)
+            if first != wanted or len(body) != last - first + 1 or last != min(end or size, size) - 1:
+                raise NetworkError(f"{place}: asked for the bytes from {wanted}, got {len(body)} from {first}")
+            return body, size
+
+        span = f"{start}-{end - 1}" if start >= 0 else str(start)
+        return self._ask(url, {"Range": f"bytes={span}", "Accept-Encoding": "identity"}, ranged)
+
+    @contextlib.contextmanager
+    def stream(self, url: str, *, limit: int) -> Iterator[Iterator[bytes]]:
+        """A file in pieces, as they come. What breaks off on the way is not tried again.
+
+        Raises:
+            Missing: There is no such file.
+            NetworkError: As ``get``.
+        """
+        opened: list[requests.Response] = []
+
+        def begun(response: requests.Response, place: str) -> Iterator[bytes]:
+            if response.status_code != 200:
+                raise NetworkError(f"{place}: the answer is {response.status_code}, and a file was expected")
+            opened.append(response)
+            return self._blocks(response, place, limit)
+
+        try:
+            yield self._ask(url, {"Accept-Encoding": "identity"}, begun, keep=True)
+        finally:
+            for response in opened:
+                response.close()
+
+    def _ask(
+        self, url: str, headers: Mapping[str, str], read: Callable[[requests.Response, str], T], *, keep: bool = False
+    ) -> T:
+        """Ask until there is an answer that can be read, as often as is polite."""
+        for attempt in range(_ATTEMPTS):
+            last = attempt == _ATTEMPTS - 1
+            try:
+                response, place = self._follow(url, headers)
+                wait = self._refusal(response, place, last=last, attempt=attempt)
+                if wait is None:
+                    try:
+                        return read(response, place)
+                    finally:
+                        if not keep:
+                            response.close()
+                response.close()
+            except _Broken as error:
+                if last:
+                    raise NetworkError(f"{error.place}: {error.reason}", hint=_AGAIN_HINT) from error
+                wait = backoff(attempt)
+            self._pause(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _refusal(self, response: requests.Response, place: str, *, last: bool, attempt: int) -> float | None:
+        """How long to wait before asking again; None for an answer that is one."""
+        status = response.status_code
+        if status in (404, 410):
+            response.close()
+            raise Missing(f"{place}: not there ({status})")
+        if status in (401, 403, 407):
+            response.close()
+            raise NetworkError(f"{place}: no access ({status})", hint="check the credentials of the index or the proxy")
+        if status not in _AGAIN:
+            return None
+        asked = retry_after(response.headers.get("Retry-After", ""))
+        wait = backoff(attempt) if asked is None else asked
+        if last or wait > _LONGEST_WAIT:
+            response.close()
+            patience = f", and asks to wait {wait:.0f} seconds" if asked is not None else ""
+            raise NetworkError(f"{place}: the server answers {status}{patience}", hint=_AGAIN_HINT)
+        if wait >= 1:
+            self._sink(Note(message=f"{urlsplit(place).hostname} answers {status}; asking again in {wait:.0f} s"))
+        return wait
+
+    def _follow(self, url: str, headers: Mapping[str, str]) -> tuple[requests.Response, str]:
+        here = url
+        for _ in range(_REDIRECTS):
+            bare = without_account(here)
+            place = shown(bare)
+            response = self._once(here, bare, headers)
+            target = response.headers.get("Location")
+            if response.status_code not in _MOVED or not target:
+                return response, place
+            response.close()
+            here = urljoin(bare, target)
+            if urlsplit(here).scheme not in ("http", "https"):
+                raise NetworkError(f"{place}: leads to {urlsplit(here).scheme}:, which is not followed")
+            if place.startswith("https:") and here.startswith("http:"):
+                raise NetworkError(f"{place}: leads from https to http, which is not followed")
+        raise NetworkError(f"{shown(url)}: more than {_REDIRECTS} redirects")
+
+    def _once(self, url: str, bare: str, headers: Mapping[str, str]) -> requests.Response:
+        import requests
+        import urllib3
+
+        route = self._route
+        parts = urlsplit(bare)
+        named = {parts.hostname, parts.netloc}
+        verify: bool | str = False if named & set(route.unverified) else str(route.ca) if route.ca else True
+        proxies = {} if route.direct(bare) else dict(route.proxies)
+        try:
+            return self._session().get(
+                bare,
+                headers={"User-Agent": route.agent, **headers},
+                timeout=route.timeout,
+                stream=True,
+                allow_redirects=False,
+                verify=verify,
+                proxies=proxies,
+                auth=account(url) or self._accounts.get(origin(url)) or requests.utils.get_netrc_auth(bare),
+            )
+        except requests.exceptions.SSLError as error:
+            raise NetworkError(
+                f"{shown(bare)}: its certificate is not trusted ({reason(error)})",
+                hint="name the site's CA bundle: [pip] cert or [network] ca in envbuild.toml",
+            ) from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # Not chained: the original text repeats the URL, and a proxy's with its password.
+            raise _Broken(shown(bare), f"does not answer ({reason(error)})") from None
+
+    def _body(self, response: requests.Response, place: str, limit: int) -> Iterator[bytes]:
+        import requests
+        import urllib3
+
+        ends = time.monotonic() + self._route.timeout * _TRICKLE
+        size = 0
+        try:
+            for block in response.iter_content(_CHUNK):
+                size += len(block)
+                if size > limit:
+                    raise NetworkError(f"{place}: more than the {limit} bytes that are sensible here")
+                if time.monotonic() > ends:
+                    raise _Broken(place, "sends too slowly")
+                yield block
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise _Broken(place, f"the answer broke off ({reason(error)})") from None
+
+    def _blocks(self, response: requests.Response, place: str, limit: int) -> Iterator[bytes]:
+        try:
+            yield from self._body(response, place, limit)
+        except _Broken as error:
+            raise NetworkError(f"{place}: {error.reason}", hint=_AGAIN_HINT) from error
+
+    def _session(self) -> requests.Session:
+        import requests
+        import urllib3
+
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = requests.Session()
+            # Proxies and certificates come from the site's settings, which have read the environment already.
+            session.trust_env = False
+            if self._route.unverified:
+                # The site said so; urllib3 need not say it again for every request.
+                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        return session
+
+
+class _Broken(Exception):
+    """Worth another attempt."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.reason = reason
+
+
+def _lower(response: requests.Response) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}

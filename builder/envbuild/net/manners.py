@@ -1,0 +1,67 @@
+"""Whom a password is for, how long to wait, and what went wrong in a few words."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+
+def origin(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port: whom a password is for."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def without_account(url: str) -> str:
+    """``url`` without user and password, and without its fragment."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
+
+
+def shown(url: str) -> str:
+    """``url`` as a message may have it: a query can be a password too."""
+    parts = urlsplit(without_account(url))
+    return urlunsplit(parts._replace(query="***" if parts.query else ""))
+
+
+def account(url: str) -> tuple[str, str] | None:
+    """User and password in ``url``; None without."""
+    user, at, _ = urlsplit(url).netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    return (unquote(name), unquote(password)) if at else None
+
+
+def backoff(attempt: int) -> float:
+    """Seconds before the next attempt: twice as long each time, and not the same for everybody."""
+    import random
+
+    return 0.5 * 2.0**attempt * random.uniform(1.0, 1.5)
+
+
+def retry_after(text: str) -> float | None:
+    """Seconds of a Retry-After header, from a number or a date; None without one."""
+    import email.utils
+
+    if text.strip().isdigit():
+        return float(text.strip()[:9])
+    with contextlib.suppress(TypeError, ValueError):
+        wanted = email.utils.parsedate_to_datetime(text)
+        now = datetime.datetime.now(wanted.tzinfo)
+        return max(0.0, (wanted - now).total_seconds())
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """The innermost cause, in a few words: the texts around it repeat URLs."""
+    inner: Any = error
+    for _ in range(8):
+        nested = getattr(inner, "reason", None)
+        if not isinstance(nested, BaseException):
+            nested = next((each for each in inner.args if isinstance(each, BaseException)), None)
+        if nested is None:
+            break
+        inner = nested
+    said = getattr(inner, "strerror", None)
+    return str(said) if said else type(inner).__name__
