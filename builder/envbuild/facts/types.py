@@ -23,8 +23,8 @@ class Toolkit(Fact):
     max_gcc: int
 
 
-class ToolkitWheels(Fact):
-    """The first CUDA whose wheels make a toolkit."""
+class NvccWheels(Fact):
+    """The first CUDA whose wheels hold nvcc."""
 
     since: MajorMinor
 
@@ -185,7 +185,7 @@ class Facts(Lazy):
     """All facts, by the names that rows use."""
 
     toolkits: dict[str, Toolkit]
-    toolkit_wheels: ToolkitWheels
+    nvcc_wheels: NvccWheels
     architectures: dict[str, Architecture]
     drivers: dict[str, DriverFloor]
     bundled_drivers: dict[str, BundledDriver]

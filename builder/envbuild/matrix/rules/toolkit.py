@@ -146,7 +146,7 @@ def _tolerating(facts: Facts, *versions: str) -> str:
 
 def wheels_make_a_toolkit(env: Environment, facts: Facts) -> Iterator[Problem]:
     """WHEELS: NVIDIA's wheels of that CUDA hold nvcc."""
-    first = facts.toolkit_wheels
+    first = facts.nvcc_wheels
     if env.cuda is None or env.cuda.toolkit != "wheels" or within(env.cuda.version, first.since, None):
         return
     yield Problem(
