@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from envbuild import __version__
-from envbuild.cli import images, output, rows, start, trust
+from envbuild.cli import images, output, questions, rows, start, trust
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
     epilog="Start with: envbuild list, then envbuild build cpu. A project of your own: envbuild init.",
 )
 rows.register(app)
+questions.register(app)
 images.register(app)
 trust.register(app)
 start.register(app)

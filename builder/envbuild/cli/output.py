@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +88,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for number, line in enumerate(lines):
         joined = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         text(paint(joined, "1") if number == 0 else joined)
+
+
+def width() -> int:
+    """Columns that a reader has: those of the terminal, or of COLUMNS; 100 where nobody says."""
+    wide = shutil.get_terminal_size((100, 24)).columns
+    return max(20, wide)
+
+
+def paragraph(before: str, words: str) -> None:
+    """Words behind a first few, wrapped to the reader's columns, every line under the first."""
+    inner = textwrap.wrap(words, max(16, width() - len(before)), break_on_hyphens=False, break_long_words=False)
+    for number, line in enumerate(inner or [""]):
+        text((before if number == 0 else " " * len(before)) + line)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:
