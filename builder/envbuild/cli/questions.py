@@ -11,7 +11,8 @@ from envbuild.cli import output
 
 if TYPE_CHECKING:
     from envbuild.pipeline.asking import Answered
-    from envbuild.pipeline.diffing import FieldChange, RowChange
+    from envbuild.pipeline.differences import FieldChange
+    from envbuild.pipeline.diffing import RowChange
     from envbuild.pipeline.records import Record
 
 _FACTS_SHOWN = 12

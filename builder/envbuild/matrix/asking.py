@@ -97,7 +97,8 @@ def _accelerator(said: Mapping[str, str], start: Environment | None, asked: str 
 def _want(space: Space, field: str, typed: str) -> Want:
     text = typed.strip()
     if field == "gpu":
-        return _gpus(space.facts, text)
+        value = gpus(space.facts, text)
+        return Want(text=shown("gpu", value), values=(value,))
     if field == "torch":
         return _torch(space, text)
     if field == "cuda":
@@ -148,7 +149,12 @@ def _torch(space: Space, text: str) -> Want:
     return Want(text=text, values=tuple(fitting), literals=tuple(literals))
 
 
-def _gpus(facts: Facts, text: str) -> Want:
+def gpus(facts: Facts, text: str) -> tuple[str, ...]:
+    """The GPUs that are meant, by the names of the facts: ``V100``, ``NVIDIA RTX 4090``, several by comma.
+
+    Raises:
+        InputError: One is unknown, or none is named.
+    """
     known = {_plain(alias): name for name, gpu in facts.gpus.items() for alias in (name, gpu.name)}
     names = []
     for said in filter(None, map(str.strip, text.split(","))):
@@ -160,8 +166,7 @@ def _gpus(facts: Facts, text: str) -> Want:
         names.append(known[_plain(said)])
     if not names:
         raise InputError("--gpu: no GPU is named", hint=f"Known GPUs: {', '.join(facts.gpus)}.")
-    value = tuple(dict.fromkeys(names))
-    return Want(text=shown("gpu", value), values=(value,))
+    return tuple(dict.fromkeys(names))
 
 
 def _plain(text: str) -> str:

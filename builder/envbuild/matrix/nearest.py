@@ -159,7 +159,8 @@ class _Search:
     def _distance(self, field: str, value: Value) -> int:
         want, ranks = self.wants[field], self.ranks[field]
         here: int = ranks[self.space.rank(field, value)]
-        return min(abs(here - ranks[self.space.rank(field, each)]) for each in want.candidates)
+        asked: list[int] = [ranks[self.space.rank(field, each)] for each in want.candidates]
+        return min(abs(here - each) for each in asked)
 
     # The best combination that changes just these fields.
 
@@ -232,7 +233,7 @@ class _Search:
 
     def _by_distance(self, field: str) -> list[Value]:
         others = [value for value in self.space.domain[field] if value not in self.wants[field].values]
-        return sorted(others[::-1], key=lambda value: self._distance(field, value))
+        return sorted(others, key=lambda value: (self._distance(field, value), -others.index(value)))
 
     def _admitted(self, field: str) -> Sequence[Value]:
         return self.wants[field].values if field in self.wants else self.space.domain[field][::-1]
@@ -251,7 +252,7 @@ class _Search:
         if field in ("gcc", "python"):
             return _place(value, [row[field] for row in self.rows if row["base"] == self.values.get("base")])
         if field == "base":
-            return -sum(row["base"] == value for row in self.rows)
+            return -[row["base"] for row in self.rows].count(value)
         return 0
 
 

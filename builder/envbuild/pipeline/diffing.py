@@ -5,7 +5,7 @@ What a change means is not looked up in a list of keys: the target is made again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from envbuild.facts import Facts
 from envbuild.lock import stale
 from envbuild.matrix import check
 from envbuild.model import Environment, Finding, Lock, Severity
+from envbuild.pipeline.differences import FieldChange, PackageChange, differences, packages, row_fields
 from envbuild.pipeline.proof import as_dict as finding_as_dict
 from envbuild.pipeline.proof import claims
 from envbuild.pipeline.records import Record, records
@@ -24,25 +25,6 @@ from envbuild.pipeline.sides import Side
 # What a change of a row asks for.
 REBUILD, PROVE, NOTHING = "rebuild", "prove", "nothing"
 _INPUTS = ("row", "lock", "templates", "facts")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldChange:
-    """One value of a row; None where it is not there. ``source`` is who says so now, with the mark."""
-
-    path: str
-    old: Any
-    new: Any
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageChange:
-    """One package of a lock; None where it is not there."""
-
-    name: str
-    old: str | None
-    new: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +80,7 @@ def changed_facts(old: Side, new: Side) -> tuple[FieldChange, ...]:
     """Every fact that differs."""
     if old.facts is new.facts:
         return ()
-    return tuple(_differences(_plain(old.facts), _plain(new.facts)))
+    return tuple(differences(_plain(old.facts), _plain(new.facts)))
 
 
 def _plain(facts: Facts) -> dict[str, Any]:
@@ -115,8 +97,8 @@ def _row(name: str, old: Side, new: Side) -> RowChange:
             name=name, status="added", effect=REBUILD, causes=("row",), new_id=_id(after, name, new), notes=notes,
             evidence=_evidence(after, _id(after, name, new), new), rules=_rules(None, after, old, new),
         )  # fmt: skip
-    fields = tuple(_row_fields(before or old.raw[name], after or new.raw[name]))
-    lock = tuple(_packages(old.locks.get(name), new.locks.get(name)))
+    fields = tuple(row_fields(before or old.raw[name], after or new.raw[name]))
+    lock = tuple(packages(old.locks.get(name), new.locks.get(name)))
     status = "changed" if fields or lock else "same"
     if before is None or after is None:
         note = "the row was none that this envbuild can read, so what it came to is not known"
@@ -254,72 +236,6 @@ def _rules(
 def _problems(row: Environment | None, facts: Facts) -> dict[tuple[str, str, str], Finding]:
     found = check(row, facts) if row else []
     return {(each.rule, each.subject, each.message): each for each in found if each.severity is not Severity.INFO}
-
-
-# What differs.
-
-
-def _row_fields(
-    before: Environment | Mapping[str, Any], after: Environment | Mapping[str, Any]
-) -> Iterator[FieldChange]:
-    for change in _differences(_values(before), _values(after)):
-        source = ""
-        if isinstance(after, Environment) and change.path.partition(".")[0] not in ("sources", "claimed"):
-            source = _source(after, change.path)
-        yield FieldChange(path=change.path, old=change.old, new=change.new, source=source)
-
-
-def _values(row: Environment | Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a row holds; who says so, and what it lives with, as one text each."""
-    if not isinstance(row, Environment):
-        return row
-    values = row.model_dump(mode="json", exclude={"name"})
-    for key, said in row.sources.items():
-        note = f"; {said.note}" if said.note else ""
-        values["sources"][key] = f"{said.mark.value}: {said.source} ({said.date}){note}"
-    values["claimed"] = {key: f"{said.value} ({said.by}): {said.contradicted}" for key, said in row.claimed.items()}
-    values["waivers"] = [f"{w.rule} {w.key} until {w.until}: {w.reason}" for w in row.waivers]
-    return values
-
-
-def _source(row: Environment, path: str) -> str:
-    """Who vouches for a value: the source of the longest path that leads to it."""
-    while path:
-        if path in row.sources:
-            said = row.sources[path]
-            return f"{said.mark.value}: {said.source} ({said.date})"
-        path = path.rpartition(".")[0]
-    return ""
-
-
-def _differences(old: Any, new: Any, path: str = "") -> Iterator[FieldChange]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in dict.fromkeys([*new, *old]):
-            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
-    elif old != new and not (_empty(old) and _empty(new)):
-        if isinstance(old, Mapping) or isinstance(new, Mapping):
-            was, now = (each if isinstance(each, Mapping) else {} for each in (old, new))
-            yield from _differences(was, now, path)
-        else:
-            yield FieldChange(path=path, old=old, new=new)
-
-
-def _empty(value: Any) -> bool:
-    return value in (None, "", [], {})
-
-
-def _packages(old: Lock | str | None, new: Lock | str | None) -> Iterator[PackageChange]:
-    was, now = _pinned(old), _pinned(new)
-    for name in sorted(was.keys() | now.keys()):
-        if was.get(name) != now.get(name):
-            before, after = (each[name][0] if name in each else None for each in (was, now))
-            yield PackageChange(name=name, old=before, new=after)
-
-
-def _pinned(lock: Lock | str | None) -> dict[str, tuple[str, Iterable[str]]]:
-    if not isinstance(lock, Lock):
-        return {}
-    return {package.name: (package.version, package.hashes) for package in lock.packages}
 
 
 def as_dict(row: RowChange) -> dict[str, Any]:
