@@ -1,26 +1,29 @@
-"""why-not: what is against a combination, and the nearest ones that nothing is against, held to a search of them all."""
+"""why-not: what is against a combination, and the nearest valid ones, held to a search of everything there is."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envbuild import facts
 from envbuild.errors import InputError
 from envbuild.matrix import check, load
+from envbuild.matrix import nearest as module
 from envbuild.matrix.answer import Answer, Want, shown
 from envbuild.matrix.asking import gpus, understand
 from envbuild.matrix.nearest import judges, nearest
 from envbuild.matrix.releases import deepspeed_releases
 from envbuild.matrix.space import FIELDS, Space
 from envbuild.matrix.verdicts import Verdicts
-from envbuild.model import Environment, Severity
+from envbuild.model import Environment, Finding, Severity
 
 FACTS = facts.load()
 MATRIX = load(Path(__file__).parents[2] / "matrix.yaml")
@@ -41,9 +44,19 @@ SMALL: dict[str, list[Any]] = {
 SAID: dict[str, list[Any]] = {**SMALL, "nccl": ["2.18", "2.26.2"], "driver": ["450.80.02"]}
 
 
-def small() -> Space:
+# Fewer fields with more values: the nearest is not the first that is met.
+LONG: dict[str, list[Any]] = {
+    **SMALL,
+    "gpu": [("v100",), ("a100",), ("rtx3090",), ("rtx4090",), ("h100",), ("b200",), ("rtx5090",)],
+    "cuda": ["11.3", "11.7", "11.8", "12.1", "12.4", "12.6", "12.8"],
+    "torch": [(v, "cu126") for v in ("2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1", "2.6.0", "2.7.1")],
+    "gcc": ["11.4"], "python": ["3.11"], "base": ["bookworm"],
+}  # fmt: skip
+
+
+def small(world: dict[str, list[Any]] = SMALL) -> Space:
     space = Space(FACTS, (), None, "cuda")
-    space.__dict__["domain"] = {field: list(values) for field, values in SMALL.items()}
+    space.__dict__["domain"] = {field: list(values) for field, values in world.items()}
     return space
 
 
@@ -60,11 +73,17 @@ def valid(nccl: str | None, driver: str | None) -> tuple[dict[str, Any], ...]:
     return tuple(values for values in found if not broken(space.row(values)))
 
 
-def by_hand(wants: dict[str, Want], keep: frozenset[str], most: int) -> set[tuple[tuple[str, Any], ...]]:
-    """The best combination for every smallest set of changed fields, found by looking at everything."""
+def by_hand(
+    worlds: Iterable[dict[str, Any]],
+    wants: dict[str, Want],
+    keep: frozenset[str],
+    most: int,
+    there: dict[str, list[Any]] = SMALL,
+) -> set[tuple[tuple[str, Any], ...]]:
+    """The best combination for every smallest set of changed fields, found by looking at all valid ones."""
 
     def places(field: str) -> list[Any]:
-        first = [value[0] if field == "torch" else value for value in SMALL[field]]
+        first = [value[0] if field == "torch" else value for value in there[field]]
         return list(dict.fromkeys(first))
 
     def distance(field: str, value: Any) -> int:
@@ -74,13 +93,12 @@ def by_hand(wants: dict[str, Want], keep: frozenset[str], most: int) -> set[tupl
         where = [places(field).index(each[0] if field == "torch" else each) for each in wants[field].values]
         return min(abs(places(field).index(value[0] if field == "torch" else value) - each) for each in where)
 
-    pairs = itertools.product(*({None, *(wants[f].values if f in wants else ())} for f in ("nccl", "driver")))
     best: dict[frozenset[str], tuple[Any, Any]] = {}
-    for values in itertools.chain.from_iterable(valid(*pair) for pair in pairs):
+    for values in worlds:
         changed = frozenset(field for field, want in wants.items() if values[field] not in want.values)
         if len(changed) > most or changed & keep or any(values[f] for f in ("nccl", "driver") if f in changed):
             continue
-        newest = [-SMALL[field].index(values[field]) for field in FIELDS if field in changed]
+        newest = [-there[field].index(values[field]) for field in FIELDS if field in changed]
         key = (sum(distance(field, values[field]) for field in changed), *newest)
         told = tuple((field, values[field]) for field in FIELDS if field in changed)
         if changed not in best or key < best[changed][0]:
@@ -95,14 +113,15 @@ def found(answer: Answer) -> set[tuple[tuple[str, Any], ...]]:
 ASKS = st.fixed_dictionaries({}, optional={field: st.sampled_from(SAID[field]) for field in FIELDS}).filter(bool)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(said=ASKS, keep=st.frozensets(st.sampled_from(FIELDS), max_size=2), most=st.sampled_from([1, 2, 3, 4]))
 def test_nothing_nearer_is_missed_and_nothing_else_is_told(
     said: dict[str, Any], keep: frozenset[str], most: int
 ) -> None:
     wants = {field: Want(text=shown(field, said[field]), values=(said[field],)) for field in FIELDS if field in said}
     answer = nearest(small(), wants, keep=keep, most=most)
-    expected = by_hand(wants, keep, most)
+    pairs = itertools.product(*({None, *(wants[f].values if f in wants else ())} for f in ("nccl", "driver")))
+    expected = by_hand(itertools.chain.from_iterable(valid(*pair) for pair in pairs), wants, keep, most)
     if expected == {()}:
         assert answer.valid and answer.alternatives == () and not broken(answer.row)
         return
@@ -111,6 +130,66 @@ def test_nothing_nearer_is_missed_and_nothing_else_is_told(
     counts = [(len(each.changes), each.distance) for each in answer.alternatives]
     assert counts == sorted(counts)
     assert not any(broken(each.row) for each in answer.alternatives)
+
+
+READ: dict[str, Callable[[Environment], Any]] = {
+    "gpu": lambda row: row.gpus,
+    "cuda": lambda row: row.cuda and row.cuda.version,
+    "torch": lambda row: (row.torch.version, row.torch.build),
+    "deepspeed": lambda row: row.deepspeed.version,
+    "gcc": lambda row: row.gcc.version,
+    "python": lambda row: row.python,
+}
+
+
+class Decree:
+    """A rule without reason: it forbids some combinations of a few fields."""
+
+    def __init__(self, random: Random, strict: float, there: dict[str, list[Any]]) -> None:
+        self.fields = random.sample(sorted(READ), random.choice([2, 2, 3, 3, 4]))
+        worlds = itertools.product(*(there[field] for field in self.fields))
+        self.forbidden = {values for values in worlds if random.random() < strict}
+
+    def forbids(self, values: dict[str, Any]) -> bool:
+        return tuple(values[field] for field in self.fields) in self.forbidden
+
+    def __call__(self, row: Environment) -> int:
+        return int(tuple(READ[field](row) for field in self.fields) in self.forbidden)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), strict=st.sampled_from([0.4, 0.6, 0.8]), number=st.integers(2, 8))
+def test_nothing_nearer_is_missed_whatever_the_rules_are(
+    seed: int, strict: float, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    there = random.choice([SMALL, LONG])
+    decrees = [Decree(random, strict, there) for _ in range(number)]
+    monkeypatch.setattr(module, "judges", lambda facts: decrees)
+    bad = Finding(rule="X", severity=Severity.ERROR, subject="", message="")
+    monkeypatch.setattr(module, "check", lambda row, facts: [bad for decree in decrees if decree(row)])
+    said = {field: random.choice(there[field]) for field in READ if random.random() < 0.8} or {"gpu": there["gpu"][0]}
+    wants = {field: Want(text="", values=(said[field],)) for field in FIELDS if field in said}
+    if random.random() < 0.3:
+        # A series.
+        wants["torch"] = Want(text="", values=tuple(random.sample(there["torch"], 2)))
+    most = random.randint(1, 4)
+    worlds = itertools.product(*(there[field] for field in READ))
+    all_of_them = ({**dict.fromkeys(FIELDS), **dict(zip(READ, values, strict=True))} for values in worlds)
+    expected = by_hand(
+        (values for values in all_of_them if not any(decree.forbids(values) for decree in decrees)),
+        wants, frozenset(), most, there,
+    )  # fmt: skip
+    answer = nearest(small(there), wants, most=most)
+    if expected == {()}:
+        assert answer.valid
+        return
+    assert found(answer) == expected
+    # No other filling of the free fields breaks fewer rules.
+    worlds = itertools.product(*(wants[field].values if field in wants else there[field] for field in READ))
+    asked = [dict(zip(READ, values, strict=True)) for values in worlds]
+    fewest = min(sum(decree.forbids(values) for decree in decrees) for values in asked)
+    assert len(answer.findings) == fewest
 
 
 @settings(max_examples=60, deadline=None)

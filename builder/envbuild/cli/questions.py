@@ -122,14 +122,13 @@ def _print_answer(asked: Answered, most: int, kept: list[str]) -> None:
     if asked.findings:
         output.text()
     if answer.valid:
-        output.text("Nothing is known against it." + _like(asked, answer.values, " It is "))
+        output.paragraph("", "Nothing is known against it." + _like(asked, answer.values, " It is "))
         return
     if not answer.alternatives:
-        output.text(
-            f"No valid combination changes {_most(asked)} fields or fewer" + (" and keeps these." if kept else ".")
-        )
+        kept_too = f" and keeps {', '.join(kept)}" if kept else ""
+        output.paragraph("", f"No valid combination changes {_most(asked)} of the fields or fewer{kept_too}.")
         return
-    output.text("Nearest combinations that nothing is known against:")
+    output.paragraph("", "Nearest combinations that nothing is known against:")
     for number, each in enumerate(answer.alternatives[:most], 1):
         changes = ", ".join(f"{change.field} {change.old} -> {change.new}" for change in each.changes)
         output.paragraph(f"{number:>2}. ", output.paint(changes, "1"))
