@@ -277,7 +277,7 @@ def test_what_is_not_said_is_free() -> None:
         ({"gcc": "40"}, "gcc", ("40.1",)),
         ({"python": "3.11.7"}, "python", ("3.11",)),
         ({"deepspeed": "0.13.5"}, "deepspeed", ("0.13.5",)),
-        ({"deepspeed": "0.10"}, "deepspeed", ("0.10.0",)),
+        ({"deepspeed": "0.4"}, "deepspeed", ("0.4.0",)),
         ({"glibc": "2.36"}, "base", ("bookworm",)),
         ({"family": "ubuntu"}, "base", ("jammy", "focal")),
         ({"base": "ubuntu:22.04", "family": "ubuntu"}, "base", ("jammy",)),

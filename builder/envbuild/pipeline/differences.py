@@ -91,4 +91,12 @@ def packages(old: Lock | str | None, new: Lock | str | None) -> Iterator[Package
 def _pinned(lock: Lock | str | None) -> dict[str, tuple[str, Iterable[str]]]:
     if not isinstance(lock, Lock):
         return {}
-    return {package.name: (package.version, package.hashes) for package in lock.packages}
+    pinned: dict[str, tuple[str, Iterable[str]]] = {
+        package.name: (package.version, package.hashes) for package in lock.packages
+    }
+    # The images that the row stands on, where the lock names them.
+    images = getattr(lock, "base", None)
+    for name in ("digest", "toolkit_digest"):
+        if digest := getattr(images, name, None):
+            pinned[f"base.{name}"] = digest[:19], ()
+    return pinned

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from envbuild import plan as plans
 from envbuild import render
@@ -124,7 +124,8 @@ def _effect(
     """What has to be done, why, and what could not be found out."""
     was, now = old.locks.get(after.name), new.locks.get(after.name)
     # Without two locks the rest is compared as if there were none; what the lock holds is compared by itself.
-    locks = (was, now) if isinstance(was, Lock) and isinstance(now, Lock) else (_no_lock(before), _no_lock(after))
+    both = _usable(was) and _usable(now)
+    locks = (was, now) if both else (_no_lock(before), _no_lock(after))
     inputs = {
         "row": (before, after), "lock": locks, "templates": (old, new), "facts": (old.facts, new.facts),
     }  # fmt: skip
@@ -146,7 +147,7 @@ def _effect(
         if "row" in causes:
             causes[:1] = _causes(before, after, lambda row: _target(row, locks[1], new.facts, new)) or ["row"]
         return REBUILD, tuple(causes or ("several together",)), ()
-    if locks[0] is not was and (was is None) != (now is None):
+    if _usable(was) != _usable(now):
         return REBUILD, ("lock",), ()
     changed = [key for key, value in claims(after).items() if claims(before).get(key) != value]
     if before.requires != after.requires:
@@ -188,7 +189,14 @@ def _same(target: Callable[[], str], here: str) -> bool:
 
 
 def _target(row: Environment, lock: Lock, facts: Facts, templates: Side) -> str:
-    return render.render(plans.make(row, lock, facts), templates.templates).target_id
+    # A lock may know the row's images by their digests.
+    pinned: Environment = getattr(lock, "pin", lambda same: same)(row)
+    return render.render(plans.make(pinned, lock, facts), templates.templates).target_id
+
+
+def _usable(lock: Lock | str | None) -> TypeGuard[Lock]:
+    """Whether it is a lock that holds its wheels."""
+    return isinstance(lock, Lock) and getattr(lock, "resolved", True)
 
 
 def _no_lock(row: Environment) -> Lock:
@@ -200,7 +208,7 @@ def _no_lock(row: Environment) -> Lock:
 
 def _id(row: Environment | None, name: str, where: Side) -> str | None:
     lock = where.locks.get(name)
-    if row is None or not isinstance(lock, Lock):
+    if row is None or not _usable(lock):
         return None
     try:
         return _target(row, lock, where.facts, where)
@@ -214,6 +222,8 @@ def _lock_notes(row: Environment | None, where: Side) -> tuple[str, ...]:
         return (lock,) if isinstance(lock, str) else ()
     if lock is None:
         return (f"{row.name} has no lock, so its target has no id yet (envbuild lock {row.name})",)
+    if not _usable(lock):
+        return (f"the wheels of {row.name} could not all be had where it was locked, so its target has no id yet",)
     finding = stale(lock, row, lock.platform)
     return (f"{finding.message} ({finding.fix})",) if finding else ()
 
