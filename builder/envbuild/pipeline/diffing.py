@@ -124,8 +124,9 @@ def _effect(
     """What has to be done, why, and what could not be found out."""
     was, now = old.locks.get(after.name), new.locks.get(after.name)
     # Without two locks the rest is compared as if there were none; what the lock holds is compared by itself.
-    both = _usable(was) and _usable(now)
-    locks = (was, now) if both else (_no_lock(before), _no_lock(after))
+    locks = (_no_lock(before), _no_lock(after))
+    if _usable(was) and _usable(now):
+        locks = (was, now)
     inputs = {
         "row": (before, after), "lock": locks, "templates": (old, new), "facts": (old.facts, new.facts),
     }  # fmt: skip
