@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from envbuild.lock import read, write
+
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = ("why-not", "--gpu", "v100", "--cuda", "13.0", "--torch", "2.12")
 
@@ -219,7 +221,11 @@ def test_diff_of_templates_facts_and_locks(cli: Any, repository: Path) -> None:
     edit(repository / "templates" / "Dockerfile.j2", "\n", "\n# changed\n")
     edit(repository / "facts" / "gpus.yaml", "v100: {name: V100", "v100: {name: V 100")
     path = repository / "images" / "cpu" / "lock.json"
-    edit(path, '"version": "0.19.8"', '"version": "0.19.7"')
+    lock = read(path)
+    older = (
+        each.model_copy(update={"version": "0.19.7"}) if each.name == "deepspeed" else each for each in lock.packages
+    )
+    write(path, lock.model_copy(update={"packages": tuple(older)}))
     done = cli("diff", "HEAD")
     assert re.search(r"(?m)^templates/Dockerfile\.j2: changed$", done.out)
     assert "gpus.v100.name: V100 -> V 100" in done.out

@@ -12,6 +12,7 @@ import pytest
 from envbuild import evidence, store
 from envbuild.errors import InputError
 from envbuild.judge.suite import suite_hash
+from envbuild.lock import read, write
 from envbuild.matrix import MatrixError
 from envbuild.pipeline import diffing
 from envbuild.pipeline.diffing import RowChange, changed_rows, compare
@@ -119,10 +120,11 @@ def test_a_new_version_says_who_says_so_and_that_the_lock_is_stale(old: Path, ne
 
 def test_a_lock_alone_is_a_reason(old: Path, new: Path) -> None:
     path = new / "images" / "cpu" / "lock.json"
-    lock = json.loads(path.read_text())
-    package = next(each for each in lock["packages"] if each["name"] == "einops")
-    package["version"] = "0.0.1"
-    path.write_text(json.dumps(lock))
+    lock = read(path)
+    packages = (
+        each.model_copy(update={"version": "0.0.1"}) if each.name == "einops" else each for each in lock.packages
+    )
+    write(path, lock.model_copy(update={"packages": tuple(packages)}))
     row = rows_of(old, new)["cpu"]
     assert (row.status, row.effect, row.causes) == ("changed", "rebuild", ("lock",))
     ((name, before, after),) = [(each.name, each.old, each.new) for each in row.lock]
@@ -130,6 +132,12 @@ def test_a_lock_alone_is_a_reason(old: Path, new: Path) -> None:
     path.write_text("{")
     broken = rows_of(old, new)["cpu"]
     assert broken.new_id is None and any("lock.json" in note for note in broken.notes)
+    assert broken.lock == () and broken.causes == ("lock",), "what cannot be read is not gone"
+    shutil.copy(path, old / "images" / "cpu" / "lock.json")
+    shutil.copy(REPOSITORY / "images" / "cpu" / "lock.json", path)
+    back = rows_of(old, new)["cpu"]
+    assert back.new_id and back.lock == () and back.causes == ("lock",)
+    assert any(str(old) in note and "lock.json" in note for note in back.notes)
 
 
 def test_rows_come_and_go(old: Path, new: Path) -> None:

@@ -81,6 +81,8 @@ def _empty(value: Any) -> bool:
 
 def packages(old: Lock | str | None, new: Lock | str | None) -> Iterator[PackageChange]:
     """Every package of a lock whose version or files are not what they were."""
+    if isinstance(old, str) or isinstance(new, str):
+        return
     was, now = _pinned(old), _pinned(new)
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):

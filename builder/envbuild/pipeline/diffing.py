@@ -111,7 +111,7 @@ def _row(name: str, old: Side, new: Side) -> RowChange:
     return RowChange(
         name=name, status=status, fields=fields, lock=lock, effect=effect, causes=causes,
         old_id=_id(before, name, old), new_id=new_id, rules=_rules(before, after, old, new),
-        evidence=_evidence(after, new_id, new), notes=(*notes, *_lock_notes(after, new)),
+        evidence=_evidence(after, new_id, new), notes=(*notes, *_unread(name, old), *_lock_notes(after, new)),
     )  # fmt: skip
 
 
@@ -147,6 +147,8 @@ def _effect(
         causes = [name for name in _INPUTS if not _same(lambda name=name: target(**{name: True}), here)]  # type: ignore[misc]
         if "row" in causes:
             causes[:1] = _causes(before, after, lambda row: _target(row, locks[1], new.facts, new)) or ["row"]
+        if _usable(was) != _usable(now):
+            causes.append("lock")
         return REBUILD, tuple(causes or ("several together",)), ()
     if _usable(was) != _usable(now):
         return REBUILD, ("lock",), ()
@@ -227,6 +229,11 @@ def _lock_notes(row: Environment | None, where: Side) -> tuple[str, ...]:
         return (f"the wheels of {row.name} could not all be had where it was locked, so its target has no id yet",)
     finding = stale(lock, row, lock.platform)
     return (f"{finding.message} ({finding.fix})",) if finding else ()
+
+
+def _unread(name: str, where: Side) -> tuple[str, ...]:
+    lock = where.locks.get(name)
+    return (lock,) if isinstance(lock, str) else ()
 
 
 def _evidence(row: Environment | None, target_id: str | None, where: Side) -> tuple[Record, ...]:
