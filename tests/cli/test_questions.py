@@ -68,7 +68,9 @@ def test_nothing_is_wider_than_the_terminal(columns: int, cli: Any, project: Pat
     # Findings are lines for grep, and a path cannot be broken; everything else can.
     for arguments in (("show", "h100-cu121"), EXAMPLE):
         wide = [line for line in cli(*arguments, COLUMNS=str(columns)).out.splitlines() if len(line) > columns]
-        assert all(re.match(r"lock |note |(error|warning|info) \[|    (fix|source): ", line) for line in wide), wide
+        assert all(
+            re.match(r"lock |note |(/\S+: )?(error|warning|info) \[|    (fix|source): ", line) for line in wide
+        ), wide
 
 
 def test_show_says_what_was_claimed_and_what_the_row_stands_on(cli: Any) -> None:
