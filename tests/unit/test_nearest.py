@@ -254,6 +254,15 @@ def test_what_the_facts_do_not_know_is_said_and_the_search_goes_on() -> None:
     assert ask({"torch": "2.12+cu118"}).unknown == ("torch",)
 
 
+def test_rows_are_near_whatever_driver_and_nccl_are_asked_for() -> None:
+    said = {"gpu": "v100", "cuda": "13.0", "torch": "2.12", "driver": "590"}
+    answer = ask(said)
+    torches = {each.row.torch.version: each for each in answer.alternatives}
+    assert torches["2.7.1"].row.driver == "590", "the driver was no reason to change it"
+    changed = [{change.field for change in each.changes} for each in ask({**said, "nccl": "2.1.1"}).alternatives]
+    assert {"gpu", "nccl"} in changed
+
+
 def test_what_is_not_said_is_free() -> None:
     answer = ask({"gpu": "v100"})
     assert answer.valid

@@ -22,6 +22,8 @@ from envbuild.model import Environment, Severity
 MOST_CHANGES = 4
 # In this order the fields that nobody asked for are filled in.
 _FILLED = ("torch", "cuda", "gpu", "deepspeed", "base", "gcc", "python", "nccl", "driver")
+# What rows say of these follows from the rest; a combination takes over what was asked for.
+_FOLLOW = ("nccl", "driver")
 # Steps to look for the filling with the fewest errors; the first one is good already.
 _STEPS = 20_000
 
@@ -129,7 +131,12 @@ class _Search:
 
     def _with_rows(self, best: dict[str, Value], changed: frozenset[str]) -> Iterator[Alternative]:
         told = [best]
-        for row in self.rows:
+        for own in self.rows:
+            follows = {
+                field: self.wants[field].values[0] if field in self.wants.keys() - changed else None
+                for field in _FOLLOW
+            }
+            row = {**own, **follows}
             differs = {field for field in self.wants if row[field] not in self.wants[field].values}
             new = not any(all(row[field] == each[field] for field in changed) for each in told)
             if differs == changed and new and not self._broken(row):
@@ -240,7 +247,8 @@ class _Search:
 
     def _preferred(self, field: str, values: Sequence[Value]) -> list[Value]:
         """The values to try, the best first: those of rows that have all else in common, then what suits."""
-        given = [(name, value) for name, value in self.values.items() if name in self.fields and name != field]
+        beside = {field, *_FOLLOW}
+        given = [(name, value) for name, value in self.values.items() if name in self.fields and name not in beside]
         of_rows = [row[field] for row in self.rows if all(row[name] == value for name, value in given)]
         return sorted(values, key=lambda value: (_place(value, of_rows), self._suits(field, value)))
 
