@@ -58,6 +58,9 @@ class FakeEngine:
     def image(self, ref: str) -> ImageInfo | None:
         return self.ids.get(self.names.get(ref, ref))
 
+    def images(self, reference: str) -> tuple[ImageInfo, ...]:
+        return tuple(info for info in self.ids.values() if info.repo_tags)
+
     def tag(self, ref: str, new: str) -> None:
         assert ref in self.ids
         self.names[new] = ref
@@ -612,7 +615,8 @@ def test_a_stale_lock_stops_before_the_engine_is_asked(bench: Bench) -> None:
 def test_standing(bench: Bench) -> None:
     env = bench.matrix.get("cpu")
     assert report.standing(bench, env).as_dict() | {"target_id": None} == {
-        "level": "derived", "image": None, "target_id": None, "note": "no image of the current inputs on this engine",
+        "level": "derived", "standing": "never built", "image": None, "target_id": None, "broken": [],
+        "recorded": None, "note": "no image of the current inputs on this engine",
     }  # fmt: skip
     target = built(bench, "cpu", "1", None)
     unproven = report.standing(bench, env)

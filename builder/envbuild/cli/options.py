@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +14,75 @@ if TYPE_CHECKING:
     from envbuild.pipeline.workbench import Workbench
 
 
-def rows(incomplete: str) -> list[str]:
-    """Names of rows for shell completion; a broken matrix completes to nothing."""
+def _complete(ctx: typer.Context, incomplete: str, names: Callable[[Workbench], Iterable[str]]) -> list[str]:
+    """Words for shell completion, from the project that the line has named so far; silent about all that is wrong."""
     try:
         from envbuild.pipeline.workbench import Workbench
 
-        return [name for name in Workbench().matrix.environments if name.startswith(incomplete)]
+        folder = ctx.params.get("project")
+        bench = Workbench(project_folder=Path(folder) if folder else None)
+        return [name for name in dict.fromkeys(names(bench)) if name.startswith(incomplete)]
     except Exception:
         return []
+
+
+def rows(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of rows for shell completion; a broken matrix completes to nothing."""
+    return _complete(ctx, incomplete, lambda bench: bench.matrix.environments)
+
+
+def gpu_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """GPUs that the facts know; behind a comma the next one."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _complete(ctx, last, lambda bench: bench.facts.gpus)]
+
+
+def cuda_versions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Toolkits that the facts know."""
+    return _complete(ctx, incomplete, lambda bench: bench.facts.toolkits)
+
+
+def torch_versions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """torch releases that the facts know, with their builds once the release is typed."""
+
+    def names(bench: Workbench) -> list[str]:
+        known = bench.facts.versions
+        release = incomplete.partition("+")[0]
+        builds = known[release].builds if release in known else ()
+        return [*known, *(f"{release}+{build}" for build in builds)]
+
+    return _complete(ctx, incomplete, names)
+
+
+def deepspeed_versions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """DeepSpeed releases at which something changes."""
+    from envbuild.matrix.releases import deepspeed_releases
+
+    return _complete(ctx, incomplete, lambda bench: deepspeed_releases(bench.facts))
+
+
+def release_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Distribution releases that the facts know."""
+    return _complete(ctx, incomplete, lambda bench: bench.facts.releases)
+
+
+def family_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Families of distributions."""
+    return _complete(
+        ctx, incomplete, lambda bench: (name for each in bench.facts.releases.values() for name in each.families)
+    )
+
+
+def accelerators(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Both of them."""
+    return _complete(ctx, incomplete, lambda bench: ("cpu", "cuda"))
+
+
+def field_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What can be asked for."""
+    from envbuild.matrix.space import FIELDS
+
+    return _complete(ctx, incomplete, lambda bench: FIELDS)
 
 
 _LONGEST = 30 * 24 * 3600

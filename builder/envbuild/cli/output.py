@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,13 +81,74 @@ def document(command: str, **payload: Any) -> None:
     text(json.dumps(body, indent=2, ensure_ascii=plain, default=str))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns under a header, as wide as their content."""
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequence[str] = ()) -> None:
+    """Columns under a header, as wide as their content.
+
+    Args:
+        spare: Columns that a narrow reader can do without, first what goes first. Only where somebody reads: a pipe
+            gets all of them.
+    """
+    lines = [tuple(header), *(tuple(row) for row in rows)]
+    columns = list(range(len(header)))
+    widths = [max(len(line[column]) for line in lines) for column in columns]
+    gone = []
+    for name in spare if _is_read() else ():
+        if sum(widths[column] for column in columns) + 2 * (len(columns) - 1) <= width():
+            break
+        columns.remove(header.index(name))
+        gone.append(name)
+    for number, line in enumerate(lines):
+        joined = "  ".join(line[column].ljust(widths[column]) for column in columns).rstrip()
+        text(paint(joined, "1") if number == 0 else joined)
+    if gone:
+        narrate(f"note: {width()} columns have no room for {', '.join(gone)}; --json has everything")
+
+
+def wrapped(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns whose last one wraps, and the second where it is long; under one another where there is no room."""
     lines = [tuple(header), *(tuple(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    room = width() - sum(widths[:1] + widths[2:-1]) - 2 * (len(header) - 1)
+    widths[1] = min(widths[1], max(20, room * 2 // 5))
+    widths[-1] = room - widths[1]
+    stacked = widths[-1] < _NARROWEST
     for number, line in enumerate(lines):
-        joined = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        text(paint(joined, "1") if number == 0 else joined)
+        if stacked:
+            if number:
+                paragraph("", "  ".join(line[:-1]))
+                paragraph("    ", line[-1])
+            continue
+        cells = [_lines(cell, wide) for cell, wide in zip(line, widths, strict=True)]
+        for part in range(max(map(len, cells))):
+            each = [cell[part] if part < len(cell) else "" for cell in cells]
+            joined = "  ".join(cell.ljust(wide) for cell, wide in zip(each, widths, strict=True)).rstrip()
+            text(paint(joined, "1") if number == 0 else joined)
+
+
+# A column of words that is narrower than this is no pleasure to read.
+_NARROWEST = 28
+
+
+def _lines(cell: str, wide: int) -> list[str]:
+    return textwrap.wrap(cell, wide, break_on_hyphens=False) or [""]
+
+
+def _is_read() -> bool:
+    """Whether somebody reads who has so many columns and no more."""
+    return "COLUMNS" in os.environ or sys.stdout.isatty()
+
+
+def width() -> int:
+    """Columns that a reader has: those of the terminal, or of COLUMNS; 100 where nobody says."""
+    wide = shutil.get_terminal_size((100, 24)).columns
+    return max(20, wide)
+
+
+def paragraph(before: str, words: str) -> None:
+    """Words behind a first few, wrapped to the reader's columns, every line under the first."""
+    inner = textwrap.wrap(words, max(16, width() - len(before)), break_on_hyphens=False, break_long_words=False)
+    for number, line in enumerate(inner or [""]):
+        text((before if number == 0 else " " * len(before)) + line)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:

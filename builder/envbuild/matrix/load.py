@@ -81,7 +81,7 @@ def load(path: Path) -> Matrix:
         InputError: The file cannot be opened.
         MatrixError: It can, and is wrong; the error has all findings.
     """
-    return parse(_read(path), str(path))
+    return parse(read_bytes(path), str(path))
 
 
 def parse(raw: bytes, file: str) -> Matrix:
@@ -103,7 +103,12 @@ def parse(raw: bytes, file: str) -> Matrix:
     return matrix
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a matrix file, no more of them than one may have.
+
+    Raises:
+        InputError: It cannot be opened.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

@@ -1,9 +1,9 @@
-"""What is known of a row: its facts with their sources, and how far its image has come here."""
+"""Everything about one row: its facts with their sources, what they stand on, and how far its image has come here."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,76 +11,55 @@ from envbuild import evidence
 from envbuild.errors import EnvbuildError
 from envbuild.lock import stale
 from envbuild.matrix import check
-from envbuild.model import Environment, Level
+from envbuild.model import Environment
 from envbuild.pipeline.envelope import envelope
 from envbuild.pipeline.locks import unresolved_text
-from envbuild.pipeline.names import names
-from envbuild.pipeline.prepare import errors, find_lock, prepare
-from envbuild.pipeline.prove import as_dict, proven
+from envbuild.pipeline.prepare import find_lock
+from envbuild.pipeline.proof import as_dict
 from envbuild.pipeline.sizes import format_size
+from envbuild.pipeline.standing import standing
+from envbuild.pipeline.upstream import upstream
 from envbuild.pipeline.workbench import Workbench
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How far a row has come on this machine; ``note`` says what could not be found out."""
-
-    level: str
-    image: str | None = None
-    proof: tuple[Level, evidence.Evidence, Path] | None = None
-    target_id: str | None = None
-    note: str | None = None
-    no_engine: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
-        return {"level": self.level, "image": self.image, "target_id": self.target_id, "note": self.note}
-
-
-def standing(bench: Workbench, env: Environment) -> Standing:
-    """The strongest level of the row's image here; never raises for what merely is not there."""
-    declared = Level.DECLARED.value if errors(check(env, bench.facts, None)) else Level.DERIVED.value
-    try:
-        target = prepare(bench, env.name, checked=False)
-    except EnvbuildError as error:
-        return Standing(level=declared, note=error.message)
-    target_id = target.rendering.target_id
-    wanted = names(env, target.rendering.id8, bench.site.registry.name)
-    try:
-        engine = bench.engine
-    except EnvbuildError as error:
-        return Standing(level=declared, target_id=target_id, note=error.message, no_engine=True)
-    for ref in (*wanted.own, target.candidate):
-        info = engine.image(ref)
-        if info is None:
-            continue
-        found = proven(info, env) if evidence.is_built(target_id, info.id) else None
-        return Standing(level=found[0].value if found else "unproven", image=ref, target_id=target_id, proof=found)
-    return Standing(level=declared, target_id=target_id, note="no image of the current inputs on this engine")
 
 
 def details(bench: Workbench, env: Environment) -> dict[str, Any]:
     """Everything ``show`` prints, as JSON-able values."""
     state = standing(bench, env)
     record = state.proof[1] if state.proof else None
+    seal = _signature(bench, state.proof[2]) if state.proof else None
     return {
         "name": env.name,
         "row": env.model_dump(mode="json", exclude={"sources"}),
         "facts": _facts(env),
+        "claimed": [{"name": name, **said.model_dump(mode="json")} for name, said in env.claimed.items()],
+        "waivers": [waiver.model_dump(mode="json") for waiver in env.waivers],
+        "upstream": [dataclasses.asdict(each) for each in upstream(env, bench.facts)],
         "findings": [as_dict(finding) for finding in check(env, bench.facts, bench.matrix)],
         "state": {
             "requires": env.requires,
             "level": state.level,
+            "standing": state.text,
             "image": state.image,
             "target_id": state.target_id,
             "lock": _lock(bench, env),
+            "recorded": state.recorded.as_dict() if state.recorded else None,
             "note": state.note,
         },
         "evidence": record.model_dump(mode="json", by_alias=True) if record else None,
+        "signature": seal,
         "evidence_lines": lines(record, state.proof[2]) if record and state.proof else [],
     }
+
+
+def _signature(bench: Workbench, path: Path) -> dict[str, str | None]:
+    """Who signed a record, as far as the trusted keys can tell."""
+    try:
+        seal = evidence.signed_by(path, bench.trusted_keys)
+    except EnvbuildError as error:
+        return {"state": evidence.State.UNKNOWN.value, "key": None, "reason": error.message}
+    return {"state": seal.state.value, "key": seal.key.id if seal.key else None, "reason": seal.reason}
 
 
 def lines(record: evidence.Evidence, path: Any) -> list[str]:
