@@ -9,9 +9,9 @@ MIXED = {"cuda.version": "12.4", "torch.version": "2.2.0", "torch.build": "cu121
 RUNTIME = "docker.io/nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"
 
 BROKEN: list[Broken] = [
-    ("R01", ERROR, A100, {"gcc.version": "12.3"}, "use GCC 11 (package gcc-11), or CUDA 12.1"),
+    ("R01", ERROR, A100, {"gcc.version": "12.3"}, "use GCC 11 (package gcc-11), or CUDA 12.0"),
     ("R01", ERROR, H200, {"gcc.version": "16.1"}, "CUDA 13.4 or newer"),
-    ("R01", WARNING, H200, {"cuda.version": "12.2"}, "12.1 and 12.4"),
+    ("R01", WARNING, H200, {"cuda.version": "11.5"}, "11.3 and 11.7"),
     ("R06", ERROR, H200, {**MIXED, "deepspeed.version": "0.14.0"}, "DeepSpeed 0.14.3"),
     ("R06", ERROR, H200, {**MIXED, "deepspeed.version": "0.14.0"}, "use the toolkit 12.1, or torch's build cu124"),
     ("R06", ERROR, H200, {**MIXED, "deepspeed.version": "0.9.2", "env": {"DS_SKIP_CUDA_CHECK": "1"}}, "12.1"),
