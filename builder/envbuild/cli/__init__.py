@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from envbuild import __version__
-from envbuild.cli import images, output, rows, start, trust
+from envbuild.cli import images, output, provision, rows, start, trust
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 rows.register(app)
 images.register(app)
+provision.register(app)
 trust.register(app)
 start.register(app)
 

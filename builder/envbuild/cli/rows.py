@@ -12,6 +12,7 @@ from envbuild.cli import output
 
 if TYPE_CHECKING:
     from envbuild.model import Environment
+    from envbuild.pipeline.prepare import Target
     from envbuild.pipeline.workbench import Workbench
 
 
@@ -135,17 +136,27 @@ def lock(
 def render(
     env: opt.Row,
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the build context here.")
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write it here: the whole build context.")
     ] = None,
+    kind: Annotated[
+        str, typer.Option("--format", metavar="dockerfile|provision|apptainer", help="What to make of the row.")
+    ] = "dockerfile",
     project: opt.ProjectOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Print a row's Dockerfile, or write its whole build context."""
+    """Print a row's Dockerfile, or write its whole build context.
+
+    `--format provision` is a script for a host without root and without containers, `--format apptainer` a definition
+    file for Apptainer.
+    """
     bench = opt.workbench(project)
     from envbuild.pipeline.prepare import prepare
     from envbuild.render import write
 
     target = prepare(bench, env)
+    if kind != "dockerfile":
+        _render_script(bench, target, kind, out, json=json)
+        return
     paths = write(target.rendering, out) if out else ()
     if json:
         files = {path: content.decode() for path, content in target.rendering.files.items()}
@@ -155,6 +166,31 @@ def render(
             output.text(str(path))
     else:
         output.result(target.rendering.files["Dockerfile"].decode())
+
+
+_SCRIPTS = {"provision": "provision.sh", "apptainer": "apptainer.def"}
+
+
+def _render_script(bench: Workbench, target: Target, kind: str, out: Path | None, *, json: bool) -> None:
+    """One file of a row: printed, or written into a folder."""
+    from envbuild.errors import InputError
+    from envbuild.pipeline.provision import script
+    from envbuild.render import apptainer
+    from envbuild.store import write_atomic
+
+    if kind not in _SCRIPTS:
+        raise InputError(f"--format: '{kind}' is none", hint="Say dockerfile, provision or apptainer.")
+    content = script(bench, target) if kind == "provision" else apptainer(target.plan, bench.project.templates)
+    name = _SCRIPTS[kind]
+    if out is not None:
+        write_atomic(out / name, content)
+    if json:
+        files = {name: content.decode()}
+        output.document("render", plan={"environment": target.env.name, "target_id": None, "files": files})
+    elif out is not None:
+        output.text(str(out / name))
+    else:
+        output.result(content.decode())
 
 
 def _summary(env: Environment) -> dict[str, Any]:

@@ -113,5 +113,9 @@ def headers(plan: Plan) -> tuple[Header, ...]:
 
 def others(plan: Plan) -> tuple[str, ...]:
     """Packages that no use of them can be tried for: looked up by name, and only told."""
-    known = {*python_packages(plan), *compiler_packages(plan), *(name for each in headers(plan) for name in each.packages)}
+    known = {
+        *python_packages(plan),
+        *compiler_packages(plan),
+        *(name for each in headers(plan) for name in each.packages),
+    }
     return tuple(name for name in dict.fromkeys((*plan.packages, *plan.op_packages)) if name not in known)

@@ -87,7 +87,9 @@ def apptainer(plan: Plan, templates: Path) -> bytes:
     # Apptainer takes a line that begins with % for the next section, and what is between double braces for an argument.
     for number, line in enumerate(made.split("\n"), 1):
         if (line.lstrip().startswith("%") and line not in _SECTIONS) or "{{" in line:
-            raise InputError(f"{plan.environment}: line {number} of apptainer.def would not be read as text: {line.strip()}")
+            raise InputError(
+                f"{plan.environment}: line {number} of apptainer.def would not be read as text: {line.strip()}"
+            )
     return made.encode()
 
 
@@ -131,7 +133,7 @@ def _mapped(plan: Plan, name: str, value: str) -> str:
 
 
 def _tcl(value: str) -> str:
-    """For a Tcl string in double quotes, where brackets run commands; the model lets no quote, $ or backslash through."""
+    """For a Tcl string in double quotes, where brackets run commands; the model lets no quote, $ or \\ through."""
     return value.replace("[", r"\[").replace("]", r"\]")
 
 

@@ -1,0 +1,134 @@
+"""A prefix on this host, looked at from outside as an image is: packages against their RECORD, native code against
+this host's own libraries.
+
+The judges know the paths of an image, so the prefix's files go by those names, and come back under their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from envbuild import elf
+from envbuild.errors import EngineError
+from envbuild.judge import content, inspection, intact, native
+from envbuild.judge.archive import Entry, ImageArchive
+from envbuild.judge.compare import error
+from envbuild.judge.config import ConfigReport
+from envbuild.judge.files import Examiner
+from envbuild.judge.standards import Standards
+from envbuild.judge.system import SystemReport
+from envbuild.model import Environment, Finding, ImageIdentity
+from envbuild.plan import PREFIX
+
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+# What the judges ask of an image and a folder has not: layers, labels, a package database of its own.
+_NO_IMAGE = ImageIdentity(config_digest="", diff_ids=())
+_NO_SYSTEM = SystemReport(known=False, files=0, changed=(), stray=(), problems=())
+_NO_CONFIG = ConfigReport(labels={}, leaks=(), user_site="1", user_packages=(), sizes={})
+
+
+def inspect(
+    prefix: Path, env: Environment, standards: Standards, scratch: Path
+) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+    """Look at a prefix; returns the reports by name, and where it is not what the row says.
+
+    Args:
+        prefix: The folder that ``provision.sh`` made.
+        env: The row that it is held to.
+        standards: What the facts say of the row.
+        scratch: A folder with room for its largest library.
+
+    Raises:
+        EngineError: Its files cannot be read.
+    """
+    venv = Path(os.path.realpath(prefix / "venv"))
+    image = _archive(venv, scratch)
+    site = f"{PREFIX.strip('/')}/lib/python{env.python}/site-packages"
+    outside = content.outside(image, env)
+    looked = inspection.Looked(
+        identity=_NO_IMAGE,
+        outside=outside,
+        intact=intact.intact(image, env, site),
+        system=_NO_SYSTEM,
+        native=native.native(image, env, site, outside.op_files, _Moved(venv)),
+        config=_NO_CONFIG,
+    )
+    missing = [op for op in env.deepspeed.ops if op not in outside.op_files]
+    findings = [*inspection.judge(env, looked, None, standards), *(_missing(env, op) for op in missing)]
+    reports = {name: report for name, report in looked.as_dict().items() if name in ("outside", "intact", "native")}
+    return reports, tuple(_renamed(finding, prefix) for finding in findings)
+
+
+def _missing(env: Environment, op: str) -> Finding:
+    return error("content.op.missing", env.name, f"{op}: no file under deepspeed/ops",
+                 "The op was not compiled: see the log of the compile step.")  # fmt: skip
+
+
+def _renamed(finding: Finding, prefix: Path) -> Finding:
+    own = f"{prefix}/venv/"
+    message = finding.message.replace(f"{PREFIX}/", own).replace(f"{PREFIX.strip('/')}/", own)
+    return dataclasses.replace(finding, message=message, source="the prefix")
+
+
+def _archive(venv: Path, scratch: Path) -> ImageArchive:
+    """The environment's files under the names that they have in an image."""
+    examiner = Examiner(scratch)
+    entries: dict[str, Entry] = {}
+
+    def fail(reason: OSError) -> None:
+        raise EngineError(f"{reason.filename} cannot be read: {reason.strerror}") from reason
+
+    for folder, folders, files in os.walk(venv, onerror=fail):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            known = f"{PREFIX.strip('/')}/{path.relative_to(venv)}"
+            try:
+                entries[known] = _entry(path, known, examiner)
+            except OSError as reason:
+                fail(reason)
+    config = {"architecture": _MACHINES.get(os.uname().machine, "")}
+    return ImageArchive(identity=_NO_IMAGE, config=config, entries=entries)
+
+
+def _entry(path: Path, known: str, examiner: Examiner) -> Entry:
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        return Entry("symlink", target=str(path.readlink()))
+    if stat.S_ISDIR(status.st_mode):
+        return Entry("folder", mode=mode)
+    if not stat.S_ISREG(status.st_mode):
+        return Entry("special", mode=mode)
+    with path.open("rb") as stream:
+        seen = examiner(known, status.st_size, stream)
+    data = path.read_bytes() if content.WANTED(known) else None
+    return Entry("file", status.st_size, mode, data=data, seen=seen)
+
+
+class _Moved:
+    """This host's file system, where the environment also goes by the path that it has in an image."""
+
+    def __init__(self, venv: Path) -> None:
+        self._host = elf.FolderRoot(Path("/"))
+        self._venv = str(venv)
+
+    def resolve(self, path: str) -> str | None:
+        """The file behind all links, under the image's name where it lies in the environment."""
+        real = self._host.resolve(self._own(path))
+        inside = real is not None and real.startswith(f"{self._venv}/")
+        return f"{PREFIX}{real.removeprefix(self._venv)}" if real is not None and inside else real
+
+    def read(self, path: str) -> elf.ElfFile:
+        """The ELF file at a resolved path."""
+        return self._host.read(self._own(path))
+
+    def data(self, path: str, limit: int) -> bytes:
+        """The first bytes of the file at a resolved path."""
+        return self._host.data(self._own(path), limit)
+
+    def _own(self, path: str) -> str:
+        return f"{self._venv}{path.removeprefix(PREFIX)}" if path.startswith(f"{PREFIX}/") else path
