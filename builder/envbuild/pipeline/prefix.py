@@ -77,7 +77,9 @@ def _renamed(finding: Finding, prefix: Path) -> Finding:
 def _archive(venv: Path, scratch: Path) -> ImageArchive:
     """The environment's files under the names that they have in an image."""
     examiner = Examiner(scratch)
-    entries: dict[str, Entry] = {}
+    # A path leads through its folders: those above the environment have to be there too.
+    above = PREFIX.strip("/").split("/")
+    entries = {"/".join(above[:depth]): Entry("folder", mode=0o755) for depth in range(1, len(above) + 1)}
 
     def fail(reason: OSError) -> None:
         raise EngineError(f"{reason.filename} cannot be read: {reason.strerror}") from reason
