@@ -205,7 +205,7 @@ def _train(
     expected = smoke.Expected.host(seed=seed, accelerator=device.accelerator, seconds=seconds)
     if env is not None:
         held = smoke.Expected.of(env, seed=seed, accelerator=device.accelerator, seconds=seconds)
-        expected = dataclasses.replace(held, jit=True)
+        expected = dataclasses.replace(held, jit=not launcher)
     limit = wish.timeout + seconds
     argv = probe_argv(expected, ranks=device.ranks, timeout=limit, place=str(probes_folder()), disk="",
                       python=str(interpreter))  # fmt: skip
