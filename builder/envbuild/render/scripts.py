@@ -41,7 +41,8 @@ def provision(plan: Plan, templates: Path, *, glibc: str = "") -> bytes:
     values = _values(plan, templates)
     titles = ["host", "Python environment and build tools", "torch wheels", "other wheels",
               *(["CUDA toolkit"] if plan.toolkit == "wheels" else []),
-              f"compile {' '.join(plan.ops)}", f"install {' '.join(package.name for package in plan.built)}",
+              f"compile {' '.join(plan.ops or ['DeepSpeed'])}",
+              f"install {' '.join(package.name for package in plan.built)}",
               "environment files", "check"]  # fmt: skip
     requirements, compiler = values["requirements"], values["compiler"]
     assert isinstance(requirements, dict)
