@@ -101,7 +101,7 @@ def bare(engine: DockerEngine, base: str, site: Path) -> Iterator[Machine]:
     client = docker.DockerClient(base_url=engine.endpoint, timeout=1200)
     binds = {str(site): {"bind": "/site", "mode": "ro"}, str(probes_folder()): {"bind": "/probes", "mode": "ro"}}
     container = client.containers.run(
-        base, ["sleep", "7200"], detach=True, network_mode="host", volumes=binds, shm_size="1g", init=True
+        base, ["sleep", "7200"], detach=True, network_mode="host", volumes=binds, shm_size="1g"
     )
     try:
         machine = Machine(container)
