@@ -21,13 +21,19 @@ from envbuild.judge.config import ConfigReport
 from envbuild.judge.files import Examiner
 from envbuild.judge.standards import Standards
 from envbuild.judge.system import SystemReport
-from envbuild.model import Environment, Finding, ImageIdentity
+from envbuild.model import Environment, Finding, ImageIdentity, Severity
 from envbuild.plan import PREFIX
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 # What the judges ask of an image and a folder has not: layers, labels, a package database of its own.
 _NO_IMAGE = ImageIdentity(config_digest="", diff_ids=())
 _NO_SYSTEM = SystemReport(known=False, files=0, changed=(), stray=(), problems=())
+_FIX = "Make it anew: --force."
+_FIXES = {
+    "content.library": "Install what brings the library on this host, or load its module: LD_LIBRARY_PATH counts.",
+    "content.symbols": "Compile by the system's own GCC, or load the module of the compiler that was used.",
+    "content.shadow": "Unload the module that puts it there, if it is not meant.",
+}
 _NO_CONFIG = ConfigReport(labels={}, leaks=(), user_site="1", user_packages=(), sizes={})
 
 
@@ -54,13 +60,19 @@ def inspect(
         outside=outside,
         intact=intact.intact(image, env, site),
         system=_NO_SYSTEM,
-        native=native.native(image, env, site, outside.op_files, _Moved(venv)),
+        native=_own(native.native(image, env, site, outside.op_files, _Moved(venv))),
         config=_NO_CONFIG,
     )
     missing = [op for op in env.deepspeed.ops if op not in outside.op_files]
     findings = [*inspection.judge(env, looked, None, standards), *(_missing(env, op) for op in missing)]
     reports = {name: report for name, report in looked.as_dict().items() if name in ("outside", "intact", "native")}
-    return reports, tuple(_renamed(finding, prefix) for finding in findings)
+    return reports, tuple(_told(finding, prefix) for finding in findings)
+
+
+def _own(report: native.NativeReport) -> native.NativeReport:
+    """Without the instructions of what ops bring in from outside the prefix: that is the host's, and runs there."""
+    isa = {name: isa for name, isa in report.isa.items() if not name.startswith("/") or name.startswith(f"{PREFIX}/")}
+    return dataclasses.replace(report, isa=isa)
 
 
 def _missing(env: Environment, op: str) -> Finding:
@@ -68,10 +80,16 @@ def _missing(env: Environment, op: str) -> Finding:
                  "The op was not compiled: see the log of the compile step.")  # fmt: skip
 
 
-def _renamed(finding: Finding, prefix: Path) -> Finding:
+def _told(finding: Finding, prefix: Path) -> Finding:
+    """A judge's finding in a prefix's own words: its paths, what to do about it, and how bad it is on a host."""
     own = f"{prefix}/venv/"
     message = finding.message.replace(f"{PREFIX}/", own).replace(f"{PREFIX.strip('/')}/", own)
-    return dataclasses.replace(finding, message=message, source="the prefix")
+    # Modules of a cluster work by LD_LIBRARY_PATH: there it is how things are, not a mistake.
+    severity = Severity.WARNING if finding.rule == "content.shadow" else finding.severity
+    return dataclasses.replace(
+        finding, message=message.replace("the image's environment", "LD_LIBRARY_PATH or LD_PRELOAD"),
+        severity=severity, fix=_FIXES.get(finding.rule, _FIX), source="the prefix",
+    )  # fmt: skip
 
 
 def _archive(venv: Path, scratch: Path) -> ImageArchive:
@@ -92,7 +110,9 @@ def _archive(venv: Path, scratch: Path) -> ImageArchive:
                 entries[known] = _entry(path, known, examiner)
             except OSError as reason:
                 fail(reason)
-    config = {"architecture": _MACHINES.get(os.uname().machine, "")}
+    # What the loader heeds of the caller's environment, as training will have it.
+    variables = [f"{name}={os.environ[name]}" for name in ("LD_LIBRARY_PATH", "LD_PRELOAD") if os.environ.get(name)]
+    config = {"architecture": _MACHINES.get(os.uname().machine, ""), "config": {"Env": variables}}
     return ImageArchive(identity=_NO_IMAGE, config=config, entries=entries)
 
 
