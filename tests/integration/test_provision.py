@@ -34,6 +34,7 @@ from proving import REPOSITORY
 
 PREFIX = "/home/somebody/envs/cpu"
 RUN = f"sh /site/provision.sh --prefix {PREFIX} --pip-config /site/pip --find-links /site/wheels --jobs 2"
+SITE = f"{PREFIX}/venv/lib/python3.11/site-packages"
 # Everything that is not the prefix, or the kernel's.
 ELSEWHERE = (
     "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /home/somebody/envs -prune -o -type f -print0"
@@ -59,13 +60,12 @@ class Machine:
         assert code == 0, said
         return said
 
-    def kill_when(self, seen: str) -> None:
-        """Start the script, and kill -9 its shell, and nothing else, as soon as a process's command line matches."""
+    def kill_when(self, condition: str) -> None:
+        """Start the script, and kill -9 its shell, and nothing else, as soon as a condition holds."""
         self.container.exec_run(["sh", "-c", f"{RUN} > /tmp/log 2>&1"], user="4242:4242", detach=True,
                                 environment={"HOME": "/home/somebody"})  # fmt: skip
-        deadline = time.monotonic() + 300
-        look = f"grep -lzE '{seen}' /proc/[0-9]*/cmdline 2> /dev/null | grep -v self | head -n 1"
-        while not self.run(look)[1].strip():
+        deadline = time.monotonic() + 900
+        while self.run(condition)[0] != 0:
             assert time.monotonic() < deadline, self.run("cat /tmp/log")[1]
         self.good(f"kill -9 $(readlink {PREFIX}/lock | cut -d' ' -f2)")
 
@@ -122,9 +122,9 @@ def made(bare: Machine) -> Machine:
     before = bare.good(SNAPSHOT)
     foreseen = bare.good(f"{RUN} --dry-run")
     assert "nothing was changed" in foreseen and bare.run(f"ls {PREFIX}")[0] != 0
-    bare.kill_when("--ignore-installed.*torch.txt")
-    assert "pip" in bare.good("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), "what the shell had started lives on"
-    bare.kill_when("cc1plus.*csrc")
+    bare.kill_when(f"test -d {SITE}/torch/include")
+    assert bare.run(f"test -e {PREFIX}/envbuild/stamps/torch")[0] != 0
+    bare.kill_when("grep -qzE -e 'csrc/.+[.]cpp$' /proc/[0-9]*/cmdline")
     done = bare.good(RUN)
     assert "taking over from a run that was killed" in done and "torch wheels: up to date" in done, done
     assert "is ready in" in done
