@@ -19,7 +19,7 @@ from envbuild.errors import EngineError, InputError
 from envbuild.matrix.explain import _pattern
 from envbuild.model import Environment, Lock
 from envbuild.project import find
-from envbuild.render import Rendering, render, write
+from envbuild.render import Rendering, apptainer, provision, render, write
 
 FACTS = facts.load()
 TEMPLATES = find(None, Path("/")).templates
@@ -247,6 +247,27 @@ def test_no_field_can_add_an_instruction_a_word_or_a_line(drawn: tuple[dict[str,
         assume(False)
         raise
     assert shape(made) == plain_shape(document["family"], document["cuda"]["toolkit"])
+
+
+@given(rows())
+@settings(max_examples=25, deadline=None)
+def test_no_field_can_add_a_line_to_a_script(drawn: tuple[dict[str, Any], Lock]) -> None:
+    document, lock = drawn
+    try:
+        made = plan.make(Environment.model_validate(document), lock, FACTS)
+        lines = scripts(made)
+    except (ValidationError, InputError):
+        assume(False)
+        raise
+    family, toolkit = document["family"], document["cuda"]["toolkit"]
+    plain = plan.make(Environment.model_validate({**with_toolkit(toolkit), "family": family}), locked({}), FACTS)
+    assert lines == scripts(plain)
+
+
+def scripts(made: plan.Plan) -> list[list[int]]:
+    """The number of quotes that a shell sees in each line of provision.sh and apptainer.def."""
+    texts = (provision(made, TEMPLATES, glibc="2.28"), apptainer(made, TEMPLATES))
+    return [[len(re.findall("[\"'`]", line)) for line in text.decode().split("\n")] for text in texts]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from envbuild import __version__
-from envbuild.cli import facts, images, locking, output, questions, rows, start, trust
+from envbuild.cli import facts, images, locking, output, provision, questions, rendering, rows, start, trust
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
@@ -24,8 +24,10 @@ app = typer.Typer(
 )
 rows.register(app)
 locking.register(app)
+rendering.register(app)
 questions.register(app)
 images.register(app)
+provision.register(app)
 trust.register(app)
 facts.register(app)
 start.register(app)

@@ -1,8 +1,7 @@
-"""Commands that write down what a row stands for: lock, render."""
+"""The command that pins what a row stands for: lock."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,19 +14,15 @@ if TYPE_CHECKING:
     from envbuild.model import Finding, Lock
     from envbuild.pipeline.workbench import Workbench
 
-Rows = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows.", autocompletion=opt.rows)]
-AllOption = Annotated[bool, typer.Option("--all", help="Every row of the matrix.")]
-
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
+    """Add the command to the application."""
     app.command("lock", epilog="Example: envbuild lock cpu   (all rows: envbuild lock --all)")(lock)
-    app.command("render", epilog="Example: envbuild render cpu -o out   (or: envbuild render --check)")(render)
 
 
 def lock(
-    envs: Rows = None,
-    every: AllOption = False,
+    envs: opt.SomeRows = None,
+    every: opt.AllOption = False,
     project: opt.ProjectOption = None,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
@@ -46,7 +41,7 @@ def lock(
 ) -> None:
     """Resolve rows' wheels for their Python and platform, and their images, and write them down with hashes."""
     with opt.narrated(project, None, verbose=verbose, quiet=quiet) as bench:
-        names = _chosen(bench, envs, every or (check and not envs), "lock")
+        names = opt.chosen(bench, envs, every or (check and not envs), "lock")
         if dry_run:
             _dry_run(bench, names, json=json)
             return
@@ -66,46 +61,6 @@ def lock(
     codes = [each["error"]["exit_code"] for each in made if each["error"]]
     if codes:
         raise typer.Exit(max(codes))
-
-
-def render(
-    envs: Rows = None,
-    every: AllOption = False,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write one row's build context here.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Say which Dockerfiles and locks in images/ are stale; exit 1 if any is.")
-    ] = False,
-    write: Annotated[bool, typer.Option("--write", help="Write images/ENV/Dockerfile.")] = False,
-    project: opt.ProjectOption = None,
-    json: opt.JsonOption = False,
-) -> None:
-    """Print a row's Dockerfile, write its build context, or keep images/ up to date."""
-    if sum((out is not None, check, write)) > 1:
-        raise typer.BadParameter("choose one of -o, --check and --write")
-    bench = opt.workbench(project)
-    if check:
-        _check_images(bench, envs, json=json)
-    elif write:
-        _write_images(bench, _chosen(bench, envs, every, "render --write"), json=json)
-    else:
-        names = _chosen(bench, envs, every, "render")
-        if len(names) != 1:
-            raise typer.BadParameter("one row is printed or written out at a time; for all: --check or --write")
-        _render(bench, names[0], out, json=json)
-
-
-def _chosen(bench: Workbench, envs: list[str] | None, every: bool, command: str) -> list[str]:
-    """The rows that are meant; a command that changes something never means all by default."""
-    if envs and every:
-        raise typer.BadParameter("name rows, or say --all")
-    if not envs and not every:
-        raise typer.BadParameter(f"name a row, or say --all (envbuild {command} ENV)")
-    return [bench.matrix.get(name).name for name in dict.fromkeys(envs or bench.matrix.environments)]
-
-
-# --- lock -------------------------------------------------------------------------------------------------------------
 
 
 def _dry_run(bench: Workbench, names: list[str], *, json: bool) -> None:
@@ -194,7 +149,8 @@ def _check_locks(bench: Workbench, names: list[str], *, json: bool, timeout: flo
             message = "the lock is unresolved, and what it misses can be had here"
             said = Finding(rule="lock", severity=Severity.ERROR, subject=name, message=message, fix=fix)
         found += [said] if said else []
-    _report("lock", found, f"{len(names)} lock(s)", json=json)
+    if output.report("lock", found, f"{len(names)} lock(s)", as_json=json):
+        raise typer.Exit(1)
 
 
 def _lock_changes(before: Lock | None, after: Lock) -> list[str]:
@@ -212,80 +168,3 @@ def _lock_changes(before: Lock | None, after: Lock) -> list[str]:
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
-
-
-# --- render -----------------------------------------------------------------------------------------------------------
-
-
-def _render(bench: Workbench, name: str, out: Path | None, *, json: bool) -> None:
-    from envbuild.pipeline.prepare import prepare, require_clean
-
-    row = bench.matrix.get(name)
-    if out is None:
-        from envbuild.pipeline.committed import draft
-
-        bench.read_site()
-        require_clean(bench, row)
-        made = draft(bench, row)
-        if made.rendering is None and made.lock is not None:
-            # Without its wheels a row has a Dockerfile, and neither a build context nor an id.
-            if json:
-                files = {"Dockerfile": made.dockerfile.decode()}
-                output.document("render", plan={"environment": name, "target_id": None, "files": files})
-            else:
-                output.result(made.dockerfile.decode())
-            output.narrate(f"note: {name}: {made.said.message if made.said else ''}")
-            return
-    target = prepare(bench, name)
-    if json:
-        files = {path: content.decode() for path, content in target.rendering.files.items()}
-        output.document("render", plan={"environment": name, "target_id": target.rendering.target_id, "files": files})
-    if out is not None:
-        from envbuild.render import write
-
-        for path in write(target.rendering, out):
-            if not json:
-                output.text(str(path))
-    elif not json:
-        output.result(target.rendering.files["Dockerfile"].decode())
-
-
-def _check_images(bench: Workbench, envs: list[str] | None, *, json: bool) -> None:
-    from envbuild.pipeline.committed import check_images
-
-    names = [bench.matrix.get(name).name for name in dict.fromkeys(envs or bench.matrix.environments)]
-    found = check_images(bench, names, everything=not envs)
-    _report("render", found, f"{len(names)} row(s)", json=json)
-
-
-def _write_images(bench: Workbench, names: list[str], *, json: bool) -> None:
-    from envbuild.pipeline.committed import write_images
-
-    changed, failed = write_images(bench, names)
-    if json:
-        output.document("render", written=[str(path) for path in changed], findings=_documents(failed))
-    else:
-        for path in changed:
-            output.text(str(path))
-        output.findings(failed, narrated=True)
-        output.narrate(f"{len(names)} row(s), {len(changed)} Dockerfile(s) written")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _report(command: str, found: list[Finding], what: str, *, json: bool) -> None:
-    from envbuild.pipeline.findings import errors
-
-    if json:
-        output.document(command, findings=_documents(found))
-    else:
-        output.findings(found)
-        output.narrate(f"{what}, {len(errors(found))} error(s), {len(found) - len(errors(found))} other finding(s)")
-    if errors(found):
-        raise typer.Exit(1)
-
-
-def _documents(found: list[Finding]) -> list[dict[str, Any]]:
-    from envbuild.pipeline.prove import as_dict
-
-    return [as_dict(finding) for finding in found]

@@ -106,6 +106,8 @@ Row = Annotated[str, typer.Argument(metavar="ENV", help="A row of the matrix.", 
 Rows = Annotated[
     list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows; all when none is named.", autocompletion=rows)
 ]
+SomeRows = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Rows.", autocompletion=rows)]
+AllOption = Annotated[bool, typer.Option("--all", help="Every row of the matrix.")]
 Image = Annotated[
     str, typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=rows)
 ]
@@ -189,3 +191,12 @@ def narrated(
 
     with make_sink(quiet=quiet, verbose=verbose) as sink:
         yield Workbench(project_folder=project, host=host, sink=sink, settings=settings or {})
+
+
+def chosen(bench: Workbench, envs: list[str] | None, every: bool, command: str) -> list[str]:
+    """The rows that are meant; a command that changes something never means all by default."""
+    if envs and every:
+        raise typer.BadParameter("name rows, or say --all")
+    if not envs and not every:
+        raise typer.BadParameter(f"name a row, or say --all (envbuild {command} ENV)")
+    return [bench.matrix.get(name).name for name in dict.fromkeys(envs or bench.matrix.environments)]

@@ -176,6 +176,26 @@ def findings(found: Iterable[Finding], *, narrated: bool = False) -> None:
             write(f"    source: {finding.source}")
 
 
+def report(command: str, found: Sequence[Finding], what: str, *, as_json: bool) -> bool:
+    """Print findings with their sum, or as one document; returns whether one of them is an error."""
+    from envbuild.pipeline.findings import errors
+
+    wrong = errors(list(found))
+    if as_json:
+        document(command, findings=documents(found))
+    else:
+        findings(found)
+        narrate(f"{what}, {len(wrong)} error(s), {len(found) - len(wrong)} other finding(s)")
+    return bool(wrong)
+
+
+def documents(found: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Findings for ``--json``."""
+    from envbuild.pipeline.proof import as_dict
+
+    return [as_dict(finding) for finding in found]
+
+
 def paint(line: str, code: str, *, stream: Any = None) -> str:
     """Colour for terminals; none for pipes, CI and NO_COLOR."""
     out = stream or sys.stdout

@@ -116,19 +116,10 @@ def check(envs: opt.Rows = None, project: opt.ProjectOption = None, json: opt.Js
     """Check rows against the rules: what is known not to work, with the reason and a fix."""
     bench = opt.workbench(project)
     from envbuild.pipeline.check import check_rows
-    from envbuild.pipeline.prepare import errors
-    from envbuild.pipeline.prove import as_dict
 
     names = list(dict.fromkeys(envs or bench.matrix.environments))
     found = check_rows(bench, names)
-    if json:
-        output.document("check", findings=[as_dict(finding) for finding in found])
-    else:
-        output.findings(found)
-        output.narrate(
-            f"{len(names)} row(s), {len(errors(found))} error(s), {len(found) - len(errors(found))} other finding(s)"
-        )
-    if errors(found):
+    if output.report("check", found, f"{len(names)} row(s)", as_json=json):
         raise typer.Exit(1)
 
 

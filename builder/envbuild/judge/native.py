@@ -107,7 +107,9 @@ def _summed(isa: Isa) -> dict[str, Any]:
     }
 
 
-def native(image: ImageArchive, env: Environment, site: str, op_files: Mapping[str, str]) -> NativeReport:
+def native(
+    image: ImageArchive, env: Environment, site: str, op_files: Mapping[str, str], root: elf.Root | None = None
+) -> NativeReport:
     """Work out what a training process would load. Never raises.
 
     Args:
@@ -115,8 +117,9 @@ def native(image: ImageArchive, env: Environment, site: str, op_files: Mapping[s
         env: The row, for the CPU that it is for.
         site: The packages' folder, without a leading slash.
         op_files: Path below ``site`` of each compiled op, by its name.
+        root: Where the loader looks, if that is not the image alone: a host's own file system.
     """
-    start = _Start(image, env, site, op_files)
+    start = _Start(image, env, site, op_files, root or ImageRoot(image))
     variables = image.env
     own = start.run(variables.get("LD_LIBRARY_PATH", ""), variables.get("LD_PRELOAD", ""))
     plain = own if not own.influenced else start.run("", "")
@@ -166,8 +169,10 @@ class _Run:
 
 
 class _Start:
-    def __init__(self, image: ImageArchive, env: Environment, site: str, op_files: Mapping[str, str]) -> None:
-        self._root = ImageRoot(image)
+    def __init__(
+        self, image: ImageArchive, env: Environment, site: str, op_files: Mapping[str, str], root: elf.Root
+    ) -> None:
+        self._root = root
         self._env = env
         self._site = f"/{site}"
         torch = re.compile(rf"{re.escape(site)}/torch/_C\.[^/]*\.so")

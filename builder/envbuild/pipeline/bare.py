@@ -50,9 +50,25 @@ class HostProof:
     record: HostEvidence
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """What was seen of a prefix before its interpreter ran. Its ops were compiled: none may be compiled on first use.
+
+    Attributes:
+        content: The reports by name.
+        findings: Where it is not what the row says.
+        launcher: What starts a command in the prefix's environment.
+    """
+
+    content: dict[str, Any]
+    findings: tuple[Finding, ...]
+    launcher: tuple[str, ...]
+
+
 def prove_host(
-    bench: Workbench, python: str, env: Environment | None, accelerator: Accelerator | None, wish: Wish
-) -> HostProof:
+    bench: Workbench, python: str, env: Environment | None, accelerator: Accelerator | None, wish: Wish,
+    ahead: Ahead | None = None,
+) -> HostProof:  # fmt: skip
     """Let an interpreter's modules speak, train with them, and write what was seen as evidence of this host.
 
     Args:
@@ -61,6 +77,7 @@ def prove_host(
         env: The row that it is held to; None compares its versions with nothing.
         accelerator: What to train on; None is what the row says, or what its torch and this host can.
         wish: How it is wanted.
+        ahead: What was seen of it before, for one that envbuild made.
 
     Raises:
         InputError: That is no Python.
@@ -69,7 +86,9 @@ def prove_host(
     interpreter = find_interpreter(python)
     started, began = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
     bench.sink(PhaseStarted(phase="inspect", detail=f"what the modules of {interpreter} say"))
-    inside, findings = _content(interpreter, env, accelerator, bench.facts)
+    launcher = ahead.launcher if ahead else ()
+    inside, findings = _content(interpreter, env, accelerator, bench.facts, launcher)
+    findings = _settled([*(ahead.findings if ahead else ()), *findings], ahead)
     middle = time.monotonic()
     bench.sink(PhaseDone(phase="inspect", seconds=middle - began))
     reports: dict[str, Any] = {}
@@ -80,9 +99,9 @@ def prove_host(
     if decision.device is not None and not errors(findings):
         ranks = decision.device.ranks
         bench.sink(PhaseStarted(phase="smoke", detail=f"{ranks} ranks on {decision.device.accelerator}, {STEPS} steps"))
-        report, told = _train(interpreter, env, decision, wish)
+        report, told = _train(interpreter, env, decision, wish, launcher)
         reports[REPORT] = report
-        findings += told
+        findings += _settled(told, ahead)
         bench.sink(PhaseDone(phase="smoke", seconds=time.monotonic() - middle))
     record = HostEvidence(
         schema="envbuild.evidence/1",
@@ -92,7 +111,7 @@ def prove_host(
         suite=suite_hash(),
         envbuild=__version__,
         claims=claims(env) if env else {},
-        content=_masked({"inside": inside}),
+        content=_masked({**(ahead.content if ahead else {}), "inside": inside}),
         smoke=_masked(reports),
         findings=tuple(_masked([as_dict(finding) for finding in findings])),
         host=_host(decision),
@@ -118,13 +137,21 @@ def prove_host(
     return HostProof(interpreter=interpreter, level=record.level, path=path, record=record)
 
 
+def _settled(findings: list[Finding], ahead: Ahead | None) -> list[Finding]:
+    """On a host that envbuild made, an op that is compiled on first use is no matter of taste."""
+    strict = {f"{_RULE}op", f"{_RULE}jit"} if ahead else set()
+    return [dataclasses.replace(each, severity=Severity.ERROR) if each.rule in strict else each for each in findings]
+
+
 def _content(
-    interpreter: Path, env: Environment | None, accelerator: Accelerator | None, facts: Facts
-) -> tuple[dict[str, Any], list[Finding]]:
+    interpreter: Path, env: Environment | None, accelerator: Accelerator | None, facts: Facts,
+    launcher: tuple[str, ...],
+) -> tuple[dict[str, Any], list[Finding]]:  # fmt: skip
     """What the modules say. An op that would be compiled on first use is normal on a bare host: a warning."""
     ops = ",".join(env.deepspeed.ops) if env else ""
     named = accelerator or (env.accelerator if env else "cpu")
-    argv = (str(interpreter), "-I", str(probes_folder() / "content.py"), "--ops", ops, "--accelerator", named)
+    argv = (*launcher, str(interpreter), "-I", str(probes_folder() / "content.py"),
+            "--ops", ops, "--accelerator", named)  # fmt: skip
     outcome = run_probe(argv, _CONTENT_SECONDS)
     inside = document(outcome, content.SCHEMA)
     if inside is None:
@@ -170,7 +197,7 @@ def _decision(
 
 
 def _train(
-    interpreter: Path, env: Environment | None, decision: Decision, wish: Wish
+    interpreter: Path, env: Environment | None, decision: Decision, wish: Wish, launcher: tuple[str, ...]
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     device = decision.device
     assert device is not None
@@ -178,11 +205,13 @@ def _train(
     expected = smoke.Expected.host(seed=seed, accelerator=device.accelerator, seconds=seconds)
     if env is not None:
         held = smoke.Expected.of(env, seed=seed, accelerator=device.accelerator, seconds=seconds)
-        expected = dataclasses.replace(held, jit=True)
+        expected = dataclasses.replace(held, jit=not launcher)
     limit = wish.timeout + seconds
     argv = probe_argv(expected, ranks=device.ranks, timeout=limit, place=str(probes_folder()), disk="",
                       python=str(interpreter))  # fmt: skip
-    outcome = run_probe(argv, limit, {"CUDA_VISIBLE_DEVICES": ",".join(device.gpus)} if device.gpus else {})
+    outcome = run_probe(
+        (*launcher, *argv), limit, {"CUDA_VISIBLE_DEVICES": ",".join(device.gpus)} if device.gpus else {}
+    )
     report = document(outcome, smoke.SCHEMA)
     failure = smoke.explain_failure(outcome)
     if failure or report is None:

@@ -107,8 +107,8 @@ class PipSettings:
             variables["UV_HTTP_TIMEOUT"] = str(self.timeout)
         return variables
 
-    def pip_conf(self) -> str:
-        """A pip.conf for the pip of a build; empty when there is nothing to say.
+    def pip_conf(self, cert: str = CA_IN_BUILD) -> str:
+        """A pip.conf for the pip of a build, with its certificates at ``cert``; empty when there is nothing to say.
 
         Local folders and ``file:`` indexes do not exist there: what a lock needs of them comes with the context.
         """
@@ -124,7 +124,7 @@ class PipSettings:
         lines += _multiple("find-links", pages)
         lines += _multiple("trusted-host", self.trusted_hosts)
         if self.cert is not None:
-            lines.append(f"cert = {CA_IN_BUILD}")
+            lines.append(f"cert = {cert}")
         # pip.conf has no no_proxy: leave the proxy out when it is not for these hosts.
         if self.proxy and not all(urls.bypasses(url, self.no_proxy) for url in (*remote, *pages)):
             lines.append(f"proxy = {self.proxy}")

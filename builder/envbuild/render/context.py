@@ -1,4 +1,4 @@
-"""Plan to text. Pure but for reading templates; the same Plan gives the same bytes, everywhere."""
+"""The Dockerfile, and everything that it mounts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from envbuild.errors import EngineError, InputError
+from envbuild.errors import EngineError
 from envbuild.lock import requirements_txt
 from envbuild.model import LockGroup
 from envbuild.plan import Plan
+from envbuild.render.templates import file, text
 
 GROUPS: tuple[LockGroup, ...] = get_args(LockGroup)
 
@@ -52,7 +53,7 @@ def render(plan: Plan, templates: Path) -> Rendering:
     for group in GROUPS:
         files[f"requirements/{group}.txt"] = requirements_txt(plan.wheels, group).encode()
     for name in ("compiler", *(["cuda-home"] if plan.toolkit == "wheels" else [])):
-        files[f"files/{name}"] = _read(templates / "files" / name)
+        files[f"files/{name}"] = file(templates / "files" / name)
     files = dict(sorted(files.items()))
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
     declared = plan.canonical() + b"\n" + json.dumps(hashes, sort_keys=True).encode()
@@ -83,32 +84,4 @@ def dockerfile(plan: Plan, templates: Path) -> bytes:
     Raises:
         InputError: A template is missing or wrong.
     """
-    import jinja2  # slow to import; most commands do not render
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    # Sandboxed: `list` renders too, and a project that was merely cloned must not run code of its own.
-    environment = ImmutableSandboxedEnvironment(
-        loader=jinja2.FileSystemLoader(templates),
-        undefined=jinja2.StrictUndefined,
-        # The result is a Dockerfile; every value was held to a pattern when the matrix was read.
-        autoescape=False,
-        keep_trailing_newline=True,
-        trim_blocks=False,
-        lstrip_blocks=False,
-    )
-    try:
-        return environment.get_template("Dockerfile.j2").render(plan=plan).encode()
-    except jinja2.TemplateNotFound as error:
-        raise InputError(f"{templates / str(error.name)}: this template is missing") from error
-    except jinja2.TemplateSyntaxError as error:
-        raise InputError(f"{error.filename or error.name}:{error.lineno}: {error.message}") from error
-    except Exception as error:
-        # A template is a program of the project's: whatever it raises, the template is what is wrong.
-        raise InputError(f"{templates / 'Dockerfile.j2'}: {error}") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+    return text(templates, "Dockerfile.j2", {"plan": plan}).encode()
