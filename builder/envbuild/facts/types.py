@@ -12,6 +12,7 @@ from pydantic import StringConstraints
 
 from envbuild.facts.deepspeed import DeepSpeed, ToleratedCuda
 from envbuild.facts.fact import Fact, Lazy
+from envbuild.facts.packages import Packages
 from envbuild.facts.versions import parse, within
 from envbuild.model import DottedNumber, MajorMinor, Version
 
@@ -55,11 +56,16 @@ class Datacenter(Fact):
 
 
 class Release(Fact):
-    """One distribution release and its C library; ``images`` are pieces of image references that name it."""
+    """One distribution release and its C library; ``images`` are pieces of image references that name it.
+
+    Attributes:
+        alone: Its families have no other release, so that no image has to say which one it is.
+    """
 
     families: tuple[str, ...]
     images: tuple[str, ...]
     glibc: MajorMinor
+    alone: bool = False
 
 
 class MachineCode(Fact):
@@ -129,6 +135,7 @@ class Facts(Lazy):
     datacenter: Datacenter
     driver_floors: dict[str, DriverFloor]
     releases: dict[str, Release]
+    packages: dict[str, Packages]
     versions: dict[str, TorchVersion]
     libraries: tuple[Libraries, ...]
     numpy: Numpy
@@ -158,6 +165,14 @@ class Facts(Lazy):
             if family in release.families and any(_names(image, piece) for piece in release.images):
                 return release
         return None
+
+    def packages_of(self, family: str, image: str, suite: str | None = None) -> Packages | None:
+        """What a row's release calls its packages: the only one of its family, or the one that image or suite name."""
+        own = {name: release for name, release in self.releases.items() if family in release.families}
+        named = next((release for release in own.values() if release.alone), None)
+        named = named or self.release_of_image(family, image)
+        named = named or (self.release_of_suite(family, suite) if suite else None)
+        return next((self.packages.get(name) for name, release in own.items() if release is named), None)
 
     def toolkits_for(self, sm: str) -> list[str]:
         """The known toolkits that compile for a compute capability, oldest first."""
