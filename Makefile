@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration sabotage bench soak setup compiler engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration sabotage bench soak setup compiler rpm-tools engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ demo: setup engine-start ## Build, prove and tag the cpu row, then show its evid
 	$(BIN)/envbuild build cpu
 	$(BIN)/envbuild show cpu
 
-test: setup check compiler engine-start ## Run every check and every test (all set-up included)
+test: setup check compiler rpm-tools engine-start ## Run every check and every test (all set-up included)
 	$(PY) -m pytest tests/unit tests/golden tests/cli tests/integration tests/sabotage
 
 check: lint type ## Lint, types, layers, Dockerfiles, shell
@@ -38,7 +38,7 @@ golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 
 cli: setup ## Tests of the command line as a user types it
 	$(PY) -m pytest tests/cli
 
-integration: setup compiler engine-start ## Tests on a real Docker Engine
+integration: setup compiler rpm-tools engine-start ## Tests on a real Docker Engine
 	$(PY) -m pytest tests/integration
 
 sabotage: setup engine-start ## Spoil the proven image in every known way; each has to be caught (SABOTAGE_ALONE=1: an image for each)
@@ -58,6 +58,10 @@ $(STAMP): pyproject.toml scripts/setup.sh
 compiler: ## Install a C++ compiler and openssl, only where there are none: tests compile small libraries and verify
 	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] || \
 		sh scripts/engine.sh install g++ libc6-dev openssl
+
+rpm-tools: ## Install tools for RPM packages, only where there are none: tests make small ones and sign them
+	@command -v rpmbuild > /dev/null 2>&1 && command -v createrepo_c > /dev/null 2>&1 && command -v gpg > /dev/null 2>&1 || \
+		sh scripts/engine.sh install rpm createrepo-c gpg gpg-agent
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start

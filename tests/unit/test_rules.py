@@ -92,6 +92,9 @@ BROKEN: list[tuple[str, Severity, str, dict[str, Any], str]] = [
     ("OPS", ERROR, H200, {"deepspeed.ops": ["deepspeed_shm_comm"]}, "fused_adam"),
     ("OPS", ERROR, H200, {"cuda.toolkit": "none", "deepspeed.ops": ["fused_adam"]}, "set cuda.toolkit"),
     ("OPS", WARNING, A100, {"deepspeed.version": "0.12.3"}, "0.14.4 to 0.19.8"),
+    ("PKG", ERROR, CPU, {"python": "3.12"}, "use Python 3.11"),
+    ("PKG", ERROR, A100, {"python": "3.11"}, "use Python 3.10"),
+    ("PKG", WARNING, CPU, {"base.image": "debian:sid", "base.bootstrap": None}, "bookworm"),
 ]  # fmt: skip
 
 KEPT: list[tuple[str, str, dict[str, Any]]] = [
@@ -127,6 +130,7 @@ KEPT: list[tuple[str, str, dict[str, Any]]] = [
     ("OPS", CPU, {"deepspeed.ops": ["cpu_adam", "fused_adam", "async_io"]}),
     ("OPS", H200, {"cuda.toolkit": "none", "deepspeed.ops": ["cpu_adam"]}),
     ("OPS", A100, {}),
+    ("PKG", A100, {"base.image": "ubuntu:20.04", "python": "3.9"}),
 ]
 
 
@@ -167,7 +171,7 @@ def test_a_finding_says_how_well_its_fact_stands() -> None:
 
 def test_all_objections_to_a_row_come_at_once() -> None:
     row = vary(H200, {"gcc.version": "16.1", "nccl": "2.14.3", "gpus": ["v100", "h200"], "python": "3.9"})
-    assert [f.rule for f in check(row, FACTS) if f.severity is ERROR] == ["R01", "R09", "R11", "R20"]
+    assert [f.rule for f in check(row, FACTS) if f.severity is ERROR] == ["R01", "R09", "R11", "R20", "PKG"]
 
 
 def test_findings_know_their_place() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envbuild.facts import Facts
 from envbuild.matrix.load import Matrix
-from envbuild.matrix.rules import ops, toolkit, wheels
+from envbuild.matrix.rules import ops, packages, toolkit, wheels
 from envbuild.matrix.rules.problem import Problem, qualification
 from envbuild.model import Environment, Finding
 
@@ -34,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     Rule("R20", wheels.python_of_torch),
     Rule("R23", wheels.deepspeed_on_cpu),
     Rule("OPS", ops.ops_exist),
+    Rule("PKG", packages.python_of_distribution),
 )
 
 
