@@ -195,7 +195,7 @@ class UpTo:
 def build_row(bench: Workbench, target: Target) -> None:
     try:
         with running(bench) as run:
-            build_image(bench, run, target, no_cache=False, timeout=600)
+            build_image(bench, run, target, no_cache=False, timeout=1200)
     finally:
         for image in bench.engine.images("envbuild/base:*"):
             if any(name.startswith("envbuild-test/standin") for name in image.repo_tags):
@@ -347,14 +347,21 @@ def test_a_toolkit_image_needs_nothing_of_nvidias_repository(
 def test_a_package_that_the_distribution_does_not_have_ends_the_build(
     engine: DockerEngine, tag: str, standin: tuple[str, str], el8: Path, site_key: Key
 ) -> None:
+    """And the repository is asked past a proxy that is not for it, for there is none."""
     bench = Workbench(project_folder=REPOSITORY)
     with served(el8) as (port, _):
-        rpm = RpmSection(repositories={"site": f"http://127.0.0.1:{port}/"}, gpgkey=(str(site_key.public),))
-        bench.__dict__["site"] = SiteConfig(rpm=rpm)
+        bench.__dict__["site"] = SiteConfig(
+            rpm=RpmSection(
+                repositories={"site": f"http://127.0.0.1:{port}/"},
+                gpgkey=(str(site_key.public),),
+                proxy="http://127.0.0.1:9",
+            ),
+            network=NetworkSection(no_proxy="127.0.0.0/8"),
+        )
         bench.__dict__["engine"] = UpTo(engine, tag, "toolchain", no_cache=True)
         with pytest.raises(BuildError) as failed:
             build_row(bench, target_of(rocky8(standin[0], packages=["libaio1"]), bench.facts))
-    assert "libaio1" in failed.value.message
+    assert "No match for argument: libaio1" in failed.value.message
 
 
 def test_a_whole_row_of_an_rpm_family_is_built_by_its_toolset(

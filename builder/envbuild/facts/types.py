@@ -166,13 +166,16 @@ class Facts(Lazy):
                 return release
         return None
 
+    def release_of(self, family: str, image: str, suite: str | None = None) -> Release | None:
+        """A row's distribution release: the only one of its family, or the one that its image or suite names."""
+        alone = (release for release in self.releases.values() if release.alone and family in release.families)
+        named = next(alone, None) or self.release_of_image(family, image)
+        return named or (self.release_of_suite(family, suite) if suite else None)
+
     def packages_of(self, family: str, image: str, suite: str | None = None) -> Packages | None:
-        """What a row's release calls its packages: the only one of its family, or the one that image or suite name."""
-        own = {name: release for name, release in self.releases.items() if family in release.families}
-        named = next((release for release in own.values() if release.alone), None)
-        named = named or self.release_of_image(family, image)
-        named = named or (self.release_of_suite(family, suite) if suite else None)
-        return next((self.packages.get(name) for name, release in own.items() if release is named), None)
+        """What a row's distribution release calls its packages."""
+        release = self.release_of(family, image, suite)
+        return next((self.packages.get(name) for name, entry in self.releases.items() if entry is release), None)
 
     def toolkits_for(self, sm: str) -> list[str]:
         """The known toolkits that compile for a compute capability, oldest first."""
