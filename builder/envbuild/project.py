@@ -210,6 +210,11 @@ _SITE_TEXT = """\
 # [rpm.repositories]
 # baseos = "https://mirror.example.com/rocky/8/BaseOS/x86_64/os/"
 # appstream = "https://mirror.example.com/rocky/8/AppStream/x86_64/os/"
+# For one family, in place of these:
+# [rpm.families.centos7]
+# base = "https://mirror.example.com/centos/7.9.2009/os/x86_64/"
+# extras = "https://mirror.example.com/centos/7.9.2009/extras/x86_64/"
+# sclo = "https://mirror.example.com/centos/7.9.2009/sclo/x86_64/rh/"
 
 # Without this section, what pip uses on this host is used: index, folders of wheels, certificate, proxy.
 # [pip]

@@ -12,7 +12,7 @@ from envbuild.site import config
 from envbuild.site.apt import AptSettings
 from envbuild.site.config import SiteConfig
 from envbuild.site.pip import PipSettings
-from envbuild.site.rpm import rpm_settings
+from envbuild.site.rpm import FAMILIES, rpm_settings
 from envbuild.site.secrets import build_secrets, needs_host_network
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n{}\n-----END PGP PUBLIC KEY BLOCK-----"
@@ -76,6 +76,12 @@ def test_without_keys_of_its_own_a_mirror_is_signed_by_the_distribution(tmp_path
         assert "gpgcheck=0" not in "".join(found.values())
 
 
+def test_a_family_may_have_repositories_of_its_own(tmp_path: Path) -> None:
+    configured = site(tmp_path, f'{REPOSITORIES}[rpm.families.centos7]\nbase = "https://m.example/7"\n')
+    by_family = {family: parsed(secrets(configured, family)["rpm-repositories"]).sections() for family in FAMILIES}
+    assert by_family == {"centos7": ["base"], **{key: ["baseos", "apps"] for key in ("rhel8", "rhel9", "rocky8")}}
+
+
 def test_settings_alone_leave_the_repositories_of_the_base(tmp_path: Path) -> None:
     found = secrets(site(tmp_path, '[network]\nhttp_proxy = "http://p:1"\n'))
     assert found["rpm"] == "[main]\ngpgcheck=1\nbest=1\nproxy=http://p:1\n" and found["rpm-repositories"] == ""
@@ -132,6 +138,7 @@ def test_a_key_file_that_is_none(content: str | None, said: str, tmp_path: Path)
         '[rpm]\ngpgkey = ["https://m/a b"]\n',
         '[rpm]\ngpgkeys = []\n',
         '[rpm]\nrepo_file = "nowhere.repo"\n',
+        '[rpm.families.rocky7]\na = "https://m"\n',
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_setting_is_told_with_its_place(text: str, tmp_path: Path) -> None:

@@ -115,10 +115,11 @@ def rpm_settings(site: SiteConfig, family: str) -> RpmSettings:
         return RpmSettings(repositories={})
     section = site.rpm
     files = tuple(Path(key) for key in section.gpgkey if "://" not in key)
-    own = [key for key in section.gpgkey if "://" in key] + ([f"file://{KEYS_IN_BUILD}"] if files else [])
-    keys = {"gpgkey": " ".join(own or [f"file://{path}" for path in FAMILIES[family]])}
+    given = [key for key in section.gpgkey if "://" in key] + ([f"file://{KEYS_IN_BUILD}"] if files else [])
+    keys = {"gpgkey": " ".join(given or [f"file://{path}" for path in FAMILIES[family]])}
+    addresses = dict(section.families).get(family, section.repositories)
     repositories: dict[str, dict[str, str]] = {
-        name: {"name": name, "baseurl": url, "gpgcheck": "1", **keys} for name, url in section.repositories.items()
+        name: {"name": name, "baseurl": url, "gpgcheck": "1", **keys} for name, url in addresses.items()
     }
     if section.repo_file:
         for name, options in _sections(section.repo_file).items():

@@ -48,6 +48,7 @@ Proxy = Annotated[Line, AfterValidator(_proxy)]
 Host = Annotated[Line, AfterValidator(_word)]
 Registry = Annotated[Line, AfterValidator(_registry)]
 RepositoryId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+RpmFamily = Literal["centos7", "rhel8", "rhel9", "rocky8"]
 GpgKey = Annotated[
     Line, AfterValidator(lambda value: _url(value, "http", "https", "file") if "://" in value else value)
 ]
@@ -89,6 +90,9 @@ class RpmSection(Section):
 
     repositories: dict[RepositoryId, Http] = Field(
         default_factory=dict, description="The id of a repository, and its address. Replaces every repository."
+    )
+    families: dict[RpmFamily, dict[RepositoryId, Http]] = Field(
+        default_factory=dict, description="The same for one family, in place of ``repositories``."
     )
     repo_file: Path | None = Field(default=None, description="A .repo file, where a repository needs more than that.")
     gpgkey: tuple[GpgKey, ...] = Field(
