@@ -117,7 +117,7 @@ def rpm_settings(site: SiteConfig, family: str) -> RpmSettings:
     files = tuple(Path(key) for key in section.gpgkey if "://" not in key)
     given = [key for key in section.gpgkey if "://" in key] + ([f"file://{KEYS_IN_BUILD}"] if files else [])
     keys = {"gpgkey": " ".join(given or [f"file://{path}" for path in FAMILIES[family]])}
-    by_family: dict[str, dict[str, str]] = {**section.families}
+    by_family: dict[str, dict[str, str]] = {str(name): own for name, own in section.families.items()}
     addresses = by_family.get(family, section.repositories)
     repositories: dict[str, dict[str, str]] = {
         name: {"name": name, "baseurl": url, "gpgcheck": "1", **keys} for name, url in addresses.items()
