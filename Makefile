@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler rpm-tools engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ demo: setup engine-start ## Build, prove and tag the cpu row, then show its evid
 	$(BIN)/envbuild build cpu
 	$(BIN)/envbuild show cpu
 
-test: setup check compiler engine-start ## Run every check and every test (all set-up included)
+test: setup check compiler rpm-tools engine-start ## Run every check and every test (all set-up included)
 	$(PY) -m pytest tests/unit tests/golden tests/cli tests/integration tests/sabotage
 
 check: lint type ## Lint, types, layers, Dockerfiles, shell
@@ -38,7 +38,7 @@ golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 
 cli: setup ## Tests of the command line as a user types it
 	$(PY) -m pytest tests/cli
 
-integration: setup compiler engine-start ## Tests on a real Docker Engine
+integration: setup compiler rpm-tools engine-start ## Tests on a real Docker Engine
 	$(PY) -m pytest tests/integration
 
 integration-cuda: setup engine-start ## Build the rows whose CUDA toolkit comes from wheels, without a GPU (30 GB, 20 minutes)
@@ -61,10 +61,14 @@ setup: $(STAMP) ## Make the virtual environment and install the package into it
 $(STAMP): pyproject.toml scripts/setup.sh
 	sh scripts/setup.sh $(VENV)
 
-compiler: ## Install a C++ compiler, openssl, rpm and libdb's tools, only where there are none: the tests' tools and oracles
-	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] && \
-		command -v rpmbuild > /dev/null 2>&1 && command -v db5.3_load > /dev/null 2>&1 || \
-		sh scripts/engine.sh install g++ libc6-dev openssl rpm db5.3-util
+compiler: ## Install a C++ compiler and openssl, only where there are none: tests compile small libraries and verify
+	@command -v g++ > /dev/null 2>&1 && command -v openssl > /dev/null 2>&1 && [ -e /usr/include/stdio.h ] || \
+		sh scripts/engine.sh install g++ libc6-dev openssl
+
+rpm-tools: ## Install tools for RPM packages, only where there are none: tests make small ones, sign them, and read their databases
+	@command -v rpmbuild > /dev/null 2>&1 && command -v createrepo_c > /dev/null 2>&1 && command -v gpg > /dev/null 2>&1 && \
+		command -v db5.3_load > /dev/null 2>&1 || \
+		sh scripts/engine.sh install rpm createrepo-c gpg gpg-agent db5.3-util
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start

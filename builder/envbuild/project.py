@@ -202,6 +202,21 @@ _SITE_TEXT = """\
 # security_mirror = "https://mirror.example.com/debian-security"
 # proxy = "http://proxy.example.com:3128"
 
+# Where packages of Enterprise Linux come from (families rhel8, rocky8, rhel9, centos7). Without repositories: where the
+# base image's own configuration leads (CentOS 7: the vault). What dnf uses on this host is not looked at.
+# [rpm]
+# gpgkey = ["RPM-GPG-KEY-site"] # keys of these repositories; without it, the distribution's keys in the base image
+# repo_file = "site.repo"       # for repositories that need more than an address
+# proxy = "http://proxy.example.com:3128"
+# [rpm.repositories]
+# baseos = "https://mirror.example.com/rocky/8/BaseOS/x86_64/os/"
+# appstream = "https://mirror.example.com/rocky/8/AppStream/x86_64/os/"
+# For one family, in place of these:
+# [rpm.families.centos7]
+# base = "https://mirror.example.com/centos/7.9.2009/os/x86_64/"
+# extras = "https://mirror.example.com/centos/7.9.2009/extras/x86_64/"
+# sclo = "https://mirror.example.com/centos/7.9.2009/sclo/x86_64/rh/"
+
 # Without this section, what pip uses on this host is used: index, folders of wheels, certificate, proxy.
 # [pip]
 # index = "https://pypi.example.com/simple"

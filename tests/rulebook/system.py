@@ -35,6 +35,9 @@ BROKEN: list[Broken] = [
     ("R21", WARNING, A100, {"waivers": []}, "pin base.toolkit_digest"),
     ("R21", WARNING, A100, {"waivers": [], "base.toolkit_digest": "sha256:" + "0" * 64}, "key: base.toolkit_image"),
     ("R21", INFO, A100, {"base.image": "nvidia/cuda:13.9.0-base-ubuntu22.04", "cuda.toolkit": "none"}, "look it up"),
+    ("PKG", ERROR, CPU, {"python": "3.12"}, "use Python 3.11"),
+    ("PKG", ERROR, A100, {"python": "3.11"}, "use Python 3.10"),
+    ("PKG", WARNING, CPU, {"base.image": "debian:sid", "base.bootstrap": None}, "bookworm"),
 ]  # fmt: skip
 
 KEPT: list[Kept] = [
@@ -56,4 +59,5 @@ KEPT: list[Kept] = [
     ("R21", H200, {}),
     ("R21", A100, {"cuda.toolkit": "none"}),
     ("R21", CPU, {"base.image": "registry.example/own:1"}),
+    ("PKG", A100, {"base.image": "ubuntu:20.04", "python": "3.9"}),
 ]  # fmt: skip

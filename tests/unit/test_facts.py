@@ -100,7 +100,8 @@ def test_what_the_facts_do_not_know_is_none() -> None:
     assert FACTS.torch_build("2.11.0", "cu126") is None
     assert FACTS.compiles("12.8", "8.9") is None
     assert FACTS.compiles("14.0", "9.0") is None, "an open end does not reach toolkits that nobody looked at"
-    assert FACTS.release_of_suite("debian", "trixie") is None
+    assert FACTS.release_of_suite("debian", "forky") is None
+    assert FACTS.packages_of("debian", "docker.io/library/debian:sid") is None
     assert FACTS.driver_floor("14.0") is None
 
 

@@ -45,6 +45,11 @@ ROW: dict[str, Any] = {
     "env": {"ZZ_A": "1", "ZZ_B": "2"},
     "sources": {},
 }
+# Where compilers and interpreters cannot be called anything.
+OF_FAMILY: dict[str, dict[str, Any]] = {
+    "rocky8": {"python": "3.11", "gcc": {"version": "11.2", "package": "gcc-toolset-11-gcc"}},
+    "centos7": {"python": "3.8", "gcc": {"version": "9.3", "package": "devtoolset-9-gcc"}},
+}
 GROUPS = {"pip": "tools", "torch": "torch", "numpy": "deps", "deepspeed": "ops", "cuda-toolkit": "toolkit"}
 
 
@@ -188,7 +193,7 @@ def rows(draw: st.DrawFn) -> tuple[dict[str, Any], Lock]:
         **ROW,
         "name": draw(of(model.Name)),
         "summary": draw(LINE),
-        "family": draw(st.sampled_from(["debian", "ubuntu"])),
+        "family": draw(st.sampled_from(["debian", "ubuntu", *OF_FAMILY])),
         "base": {
             "image": draw(of(model.ImageRef, 80)),
             "digest": draw(digest),
@@ -214,6 +219,7 @@ def rows(draw: st.DrawFn) -> tuple[dict[str, Any], Lock]:
         "env": {f"ZZ_A{draw(of(model.EnvName))}": draw(VALUE), f"ZZ_B{draw(of(model.EnvName))}": draw(VALUE)},
         "sources": {"gcc": {"mark": "verified", "source": draw(LINE), "date": "2026-11-01", "note": draw(LINE)}},
     }
+    document |= OF_FAMILY.get(document["family"], {})
     version = of(model.LockedPackage.model_fields["version"].rebuild_annotation())
     return document, locked({name: draw(version) for name in GROUPS}, draw(of(model.Digest, 80)))
 
@@ -234,7 +240,7 @@ def shape(rendering: Rendering) -> list[tuple[str, int]]:
 
 @functools.cache
 def plain_shape(family: str, toolkit: str) -> list[tuple[str, int]]:
-    return shape(rendered({**with_toolkit(toolkit), "family": family}))
+    return shape(rendered({**with_toolkit(toolkit), "family": family, **OF_FAMILY.get(family, {})}))
 
 
 @given(rows())

@@ -26,7 +26,7 @@ def site(tmp_path: Path, text: str = "") -> SiteConfig:
 
 def test_all_secrets_are_there_and_empty_by_default(tmp_path: Path) -> None:
     secrets = build_secrets(site(tmp_path), PipSettings(), settings())
-    assert secrets == {"pip": b"", "apt": b"", "apt-sources": b"", "ca": b""}
+    assert secrets == dict.fromkeys(("pip", "apt", "apt-sources", "rpm", "rpm-repositories", "rpm-keys", "ca"), b"")
 
 
 def test_a_site_with_everything(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from envbuild.facts.deepspeed import DeepSpeed, Op
 from envbuild.facts.fact import Fact
+from envbuild.facts.packages import Packages, Python, Repository
 from envbuild.facts.read import load, paths
 from envbuild.facts.types import Facts, Gpu, Libraries, Lifetime, Release, Toolkit, TorchBuild, TorchVersion
 
@@ -13,7 +14,10 @@ __all__ = [
     "Libraries",
     "Lifetime",
     "Op",
+    "Packages",
+    "Python",
     "Release",
+    "Repository",
     "Toolkit",
     "TorchBuild",
     "TorchVersion",

@@ -13,6 +13,7 @@ from pydantic import StringConstraints
 
 from envbuild.facts.deepspeed import DeepSpeed, ToleratedCuda
 from envbuild.facts.fact import Fact, Lazy
+from envbuild.facts.packages import Packages
 from envbuild.facts.versions import parse, within
 from envbuild.model import DottedNumber, MajorMinor, Version
 
@@ -70,11 +71,16 @@ class Datacenter(Fact):
 
 
 class Release(Fact):
-    """One distribution release and its C library; ``images`` are pieces of image references that name it."""
+    """One distribution release and its C library; ``images`` are pieces of image references that name it.
+
+    Attributes:
+        alone: Its families have no other release, so that no image has to say which one it is.
+    """
 
     families: tuple[str, ...]
     images: tuple[str, ...]
     glibc: MajorMinor
+    alone: bool = False
 
 
 class Runtime(Fact):
@@ -194,6 +200,7 @@ class Facts(Lazy):
     datacenter: Datacenter
     driver_floors: dict[str, DriverFloor]
     releases: dict[str, Release]
+    packages: dict[str, Packages]
     runtimes: dict[str, Runtime]
     lifetimes: Lifetimes
     versions: dict[str, TorchVersion]
@@ -238,6 +245,17 @@ class Facts(Lazy):
         """The oldest GCC for a torch release; None for one that is older than what was looked up."""
         floors = [floor for floor in self.gcc_floors if within(torch, floor.torch_since, None)]
         return max(floors, key=lambda floor: parse(floor.torch_since), default=None)
+
+    def release_of(self, family: str, image: str, suite: str | None = None) -> Release | None:
+        """A row's distribution release: the only one of its family, or the one that its image or suite names."""
+        alone = (release for release in self.releases.values() if release.alone and family in release.families)
+        named = next(alone, None) or self.release_of_image(family, image)
+        return named or (self.release_of_suite(family, suite) if suite else None)
+
+    def packages_of(self, family: str, image: str, suite: str | None = None) -> Packages | None:
+        """What a row's distribution release calls its packages."""
+        release = self.release_of(family, image, suite)
+        return next((self.packages.get(name) for name, entry in self.releases.items() if entry is release), None)
 
     def toolkits_for(self, sm: str) -> list[str]:
         """The known toolkits that compile for a compute capability, oldest first."""

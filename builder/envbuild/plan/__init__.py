@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from envbuild.errors import InputError
 from envbuild.facts import Facts, Op
 from envbuild.model import Bootstrap, Environment, Lock, LockedPackage, LockGroup
-from envbuild.plan.families import compilers, cxx_package, family
+from envbuild.plan.families import Compiler, compiler, family, packages, python
 
 PREFIX = "/opt/venv"
 HOME = "/opt/envbuild"
@@ -33,12 +33,24 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """Where packages come from, and the file of the image with the key that they are signed with."""
+
+    id: str
+    baseurl: str
+    gpgkey: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What makes a machine this environment.
 
     Attributes:
         claims: What the finished image is said to contain, by name; inspection holds the image to it.
         packages: Operating system packages that stay.
+        repositories: Where packages come from, where the base's own configuration leads nowhere any more.
+        key_packages: Packages that bring the keys of some of these, and are installed first.
+        library_folders: Folders that the system's loader has to be told of.
         op_packages: Those that only the ops stage needs.
         wheels: The locked packages, in lock order; none where the row's lock is unresolved or missing.
         built: What the ops stage compiles into wheels, as pip takes it: ``deepspeed==0.19.8``. From the row, not from
@@ -64,6 +76,9 @@ class Plan:
     python_program: str
     packages: tuple[str, ...]
     op_packages: tuple[str, ...]
+    repositories: tuple[Repository, ...]
+    key_packages: tuple[str, ...]
+    library_folders: tuple[str, ...]
     cc: str
     cxx: str
     cpu_baseline: str
@@ -129,12 +144,17 @@ def make(env: Environment, lock: Lock | None, facts: Facts) -> Plan:
     """
     env = lock.pin(env) if lock else env
     wheels = lock.packages if lock else ()
-    cc, cxx = compilers(env)
-    distribution = family(env)
-    python = tuple(pattern.format(v=env.python) for pattern in distribution.python)
+    distribution, known, gcc = family(env), packages(env, facts), compiler(env)
+    python_packages, program, libraries = python(env, facts)
     verbs = distribution.verbs if env.fabric == "verbs" else ()
     ops = _ops(env, facts)
     toolkit = env.cuda.toolkit if env.cuda else "none"
+    renamed = known.renamed if known else {}
+
+    def named(*names: str) -> tuple[str, ...]:
+        """The names as this release has them. A row's own packages are taken as they are."""
+        return tuple(renamed.get(name, name) for name in names)
+
     return Plan(
         environment=env.name,
         platform=lock.platform if lock else env.platforms[0],
@@ -148,26 +168,31 @@ def make(env: Environment, lock: Lock | None, facts: Facts) -> Plan:
         toolkit_image=env.base.toolkit_image if toolkit == "image" else None,
         toolkit_digest=env.base.toolkit_digest if toolkit == "image" else None,
         python=env.python,
-        python_program=f"{distribution.bin}/python{env.python}",
+        python_program=program,
         packages=_unique(
             *distribution.always,
-            env.gcc.package,
-            cxx_package(env),
-            *python,
-            *verbs,
-            *(name for op in ops for name in op.run_packages.get(distribution.naming, ())),
+            *gcc.packages,
+            *python_packages,
+            *named(*verbs),
+            *named(*(name for op in ops for name in op.run_packages.get(distribution.naming, ()))),
             *env.packages,
         ),
-        op_packages=_unique(*(name for op in ops for name in op.build_packages.get(distribution.naming, ()))),
-        cc=cc,
-        cxx=cxx,
+        op_packages=_unique(*named(*(name for op in ops for name in op.build_packages.get(distribution.naming, ())))),
+        repositories=tuple(
+            Repository(id=name, baseurl=entry.baseurl, gpgkey=entry.gpgkey)
+            for name, entry in (known.repositories if known else {}).items()
+        ),
+        key_packages=known.keys if known else (),
+        library_folders=(libraries,) if libraries else (),
+        cc=gcc.cc,
+        cxx=gcc.cxx,
         cpu_baseline=env.cpu_baseline,
         wheels=wheels,
         built=_built(env),
         ops=facts.deepspeed.with_implied(env.deepspeed.ops, env.deepspeed.version),
-        ops_env=_ops_env(env, facts),
+        ops_env=_ops_env(env, facts, gcc),
         constraints=tuple(f"{package.name}=={package.version}" for package in wheels if _guarded(package, env)),
-        env=_image_env(env, cc, cxx),
+        env=_image_env(env, gcc),
     )
 
 
@@ -228,12 +253,13 @@ def capabilities(env: Environment, facts: Facts) -> tuple[str, ...]:
     return tuple(facts.gpus[gpu].sm for gpu in env.gpus)
 
 
-def _ops_env(env: Environment, facts: Facts) -> Pairs:
+def _ops_env(env: Environment, facts: Facts, gcc: Compiler) -> Pairs:
     ops = _ops(env, facts)
     variables = {op.build_variable: "1" for op in ops}
     link = [f"{op.module.rpartition('.')[2]}={name}" for op in ops for name in op.link.get(env.accelerator, ())]
     if link:
         variables["ENVBUILD_LINK"] = " ".join(link)
+    variables |= _tools(gcc)
     # Without it DeepSpeed asks the build machine, which has no GPU, and compiles for the CPU accelerator.
     variables["DS_ACCELERATOR"] = env.accelerator
     # setuptools compiles one file after the other; ninja uses the machine.
@@ -246,12 +272,18 @@ def _ops_env(env: Environment, facts: Facts) -> Pairs:
     return tuple(sorted(variables.items()))
 
 
-def _image_env(env: Environment, cc: str, cxx: str) -> Pairs:
+def _tools(gcc: Compiler) -> dict[str, str]:
+    """Where the compiler finds its own assembler and linker: gcc looks into COMPILER_PATH before PATH."""
+    return {"COMPILER_PATH": gcc.tools} if gcc.tools else {}
+
+
+def _image_env(env: Environment, gcc: Compiler) -> Pairs:
     variables = {
         "PATH": f"{PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "VIRTUAL_ENV": PREFIX,
-        "CC": cc,
-        "CXX": cxx,
+        "CC": gcc.cc,
+        "CXX": gcc.cxx,
+        **_tools(gcc),
         "PIP_CONSTRAINT": f"{HOME}/constraints.txt",
         "UV_CONSTRAINT": f"{HOME}/constraints.txt",
         # Clusters mount $HOME: a torch in ~/.local would win over the proven one.
@@ -263,7 +295,7 @@ def _image_env(env: Environment, cc: str, cxx: str) -> Pairs:
     if env.accelerator == "cpu":
         variables["DS_ACCELERATOR"] = "cpu"
     else:
-        variables["CUDAHOSTCXX"] = cxx
+        variables["CUDAHOSTCXX"] = gcc.cxx
         variables["NVIDIA_VISIBLE_DEVICES"] = "all"
         variables["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
     return tuple({**variables, **env.env}.items())

@@ -25,12 +25,20 @@ _PREFIX = "ENVBUILD_"
 _HOME_VARIABLES = frozenset({"ENVBUILD_HOME"})
 
 
-_LISTS = {("pip", "extra_index"), ("pip", "find_links"), ("pip", "trusted_hosts"), ("trust", "keys")}
+_LISTS = {
+    ("pip", "extra_index"),
+    ("pip", "find_links"),
+    ("pip", "trusted_hosts"),
+    ("rpm", "gpgkey"),
+    ("trust", "keys"),
+}
+_TABLES = {("base", "mirrors"), ("rpm", "repositories")}
 # What has to be there already. Keys and the cache are looked at by whoever uses them.
-_FILES = {("pip", "cert"), ("network", "ca")}
+_FILES = {("pip", "cert"), ("network", "ca"), ("rpm", "repo_file")}
 _PATHS = _FILES | {
     ("pip", "find_links"),
     ("paths", "cache"),
+    ("rpm", "gpgkey"),
     ("trust", "keys"),
     ("signing", "key"),
     ("engine", "client"),
@@ -45,7 +53,8 @@ def load(
     Args:
         project_root: Folder that may hold an ``envbuild.toml``.
         environ: Environment variables: ``ENVBUILD_<SECTION>_<KEY>``, lists separated by commas
-            (``ENVBUILD_BASE_MIRRORS`` as ``registry=prefix``), and the usual proxy variables as a default.
+            (``ENVBUILD_BASE_MIRRORS`` as ``registry=prefix``, ``ENVBUILD_RPM_REPOSITORIES`` as ``id=address``), and the
+            usual proxy variables as a default.
         flags: Values of command-line flags by ``section.key``; None values are ignored.
 
     Raises:
@@ -124,7 +133,7 @@ def _from_environment(environ: Mapping[str, str], problems: Problems) -> dict[st
         value: object = text
         if (section, key) in _LISTS:
             value = [item.strip() for item in text.split(",") if item.strip()]
-        elif (section, key) == ("base", "mirrors"):
+        elif (section, key) in _TABLES:
             value = dict(item.strip().partition("=")[::2] for item in text.split(",") if item.strip())
         elif (section, key) == ("pip", "timeout") and text.strip().isdigit():
             value = int(text)

@@ -3,10 +3,13 @@
 - ``pip``: a pip.conf with indexes, pages of links, proxy and time-out.
 - ``apt``: an apt.conf fragment with proxies, certificate and where the sources are.
 - ``apt-sources``: one-line sources; only where the site has mirrors, so that a base's own sources stay otherwise.
-- ``ca``: the CA bundle, as the site gives it. For pip and apt it *replaces* the public certificates, so it has to hold
-  those too where public hosts are used. The system's bundle of a host that trusts the site's CA does.
+- ``rpm``: the ``[main]`` section of dnf's or yum's configuration: proxy, certificate.
+- ``rpm-repositories``: the site's repositories; only where it has some, so that a base's own stay otherwise.
+- ``rpm-keys``: the keys that these are signed with.
+- ``ca``: the CA bundle, as the site gives it. For pip, apt and dnf it *replaces* the public certificates, so it has to
+  hold those too where public hosts are used. The system's bundle of a host that trusts the site's CA does.
 
-All four always exist and are empty where there is nothing to say, so that the Dockerfile is the same for every site.
+All of them always exist and are empty where there is nothing to say, so that the Dockerfile is the same for every site.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from envbuild.site import urls
 from envbuild.site.apt import FAMILIES, AptSettings
 from envbuild.site.config import SiteConfig
 from envbuild.site.pip import CA_IN_BUILD, PipSettings
+from envbuild.site.rpm import FAMILIES as RPM_FAMILIES
+from envbuild.site.rpm import rpm_settings
 
 SOURCES_IN_BUILD = "/run/secrets/apt-sources"
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
@@ -28,18 +33,22 @@ _MAX_SECRET = 500 * 1024
 
 
 def build_secrets(site: SiteConfig, pip: PipSettings, apt: AptSettings) -> dict[str, bytes]:
-    """The content of every build secret by its id: ``pip``, ``apt``, ``apt-sources``, ``ca``.
+    """The content of every build secret by its id (see above). The row's family is that of ``apt``.
 
     Raises:
-        InputError: The CA bundle cannot be read, or holds no certificate.
+        InputError: The CA bundle, a key or a repository file cannot be used.
     """
     ca = _bundle(site, pip)
     apt_family = apt.family in FAMILIES
+    rpm = rpm_settings(site, apt.family)
     mirrored = apt_family and bool(apt.mirror or apt.security_mirror)
     return {
         "pip": pip.pip_conf().encode(),
         "apt": _apt_conf(apt, mirrored=mirrored, ca=bool(ca)).encode() if apt_family else b"",
         "apt-sources": apt.sources().encode() if mirrored else b"",
+        "rpm": rpm.main(ca=bool(ca) and apt.family in RPM_FAMILIES).encode(),
+        "rpm-repositories": rpm.sections().encode(),
+        "rpm-keys": rpm.keys(),
         "ca": ca,
     }
 
@@ -52,7 +61,8 @@ def needs_host_network(site: SiteConfig, pip: PipSettings, apt: AptSettings) -> 
     """
     if site.network.build != "auto":
         return site.network.build == "host"
-    locations = (*pip.locations, *apt.locations, *((pip.proxy,) if pip.proxy else ()))
+    rpm = rpm_settings(site, apt.family)
+    locations = (*pip.locations, *apt.locations, *rpm.locations, *((pip.proxy,) if pip.proxy else ()))
     return any(map(urls.is_loopback, (url for url in locations if "://" in url)))
 
 

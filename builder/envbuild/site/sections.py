@@ -47,6 +47,11 @@ Index = Annotated[Line, AfterValidator(lambda value: _url(value, "http", "https"
 Proxy = Annotated[Line, AfterValidator(_proxy)]
 Host = Annotated[Line, AfterValidator(_word)]
 Registry = Annotated[Line, AfterValidator(_registry)]
+RepositoryId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+RpmFamily = Literal["centos7", "rhel8", "rhel9", "rocky8"]
+GpgKey = Annotated[
+    Line, AfterValidator(lambda value: _url(value, "http", "https", "file") if "://" in value else value)
+]
 KeyFile = Annotated[Path, AfterValidator(_no_private_key)]
 # A public key itself, or the file that holds it.
 TrustedKey = Annotated[
@@ -77,6 +82,22 @@ class AptSection(Section):
 
     mirror: Http | None = None
     security_mirror: Http | None = None
+    proxy: Proxy | None = None
+
+
+class RpmSection(Section):
+    """Where Enterprise Linux's packages come from."""
+
+    repositories: dict[RepositoryId, Http] = Field(
+        default_factory=dict, description="The id of a repository, and its address. Replaces every repository."
+    )
+    families: dict[RpmFamily, dict[RepositoryId, Http]] = Field(
+        default_factory=dict, description="The same for one family, in place of ``repositories``."
+    )
+    repo_file: Path | None = Field(default=None, description="A .repo file, where a repository needs more than that.")
+    gpgkey: tuple[GpgKey, ...] = Field(
+        default=(), description="Files with the keys of these; file:///PATH is a file of the base. Else the base's own."
+    )
     proxy: Proxy | None = None
 
 
@@ -158,6 +179,7 @@ class SiteConfig(Section):
     """
 
     apt: AptSection = AptSection()
+    rpm: RpmSection = RpmSection()
     pip: PipSection = PipSection()
     base: BaseSection = BaseSection()
     network: NetworkSection = NetworkSection()
@@ -172,6 +194,7 @@ class SiteConfig(Section):
 
 SECTIONS: dict[str, type[Section]] = {
     "apt": AptSection,
+    "rpm": RpmSection,
     "pip": PipSection,
     "base": BaseSection,
     "network": NetworkSection,
