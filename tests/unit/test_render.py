@@ -266,7 +266,8 @@ def test_no_field_can_add_a_line_to_a_script(drawn: tuple[dict[str, Any], Lock])
         assume(False)
         raise
     family, toolkit = document["family"], document["cuda"]["toolkit"]
-    plain = plan.make(Environment.model_validate({**with_toolkit(toolkit), "family": family}), locked({}), FACTS)
+    document = {**with_toolkit(toolkit), "family": family, **OF_FAMILY.get(family, {})}
+    plain = plan.make(Environment.model_validate(document), locked({}), FACTS)
     assert lines == scripts(plain)
 
 

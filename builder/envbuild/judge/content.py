@@ -16,7 +16,7 @@ from envbuild.judge.outside import CONSTRAINTS, WANTED, OutsideReport, outside
 from envbuild.judge.versions import capability
 from envbuild.model import Environment, Finding
 from envbuild.plan import PREFIX
-from envbuild.plan.families import compilers
+from envbuild.plan.families import compiler
 
 __all__ = ["SCHEMA", "WANTED", "OutsideReport", "inspect", "outside"]
 
@@ -159,17 +159,19 @@ def _constraints(env: Environment, outside: OutsideReport, inside: Mapping[str, 
 
 
 def _environment(env: Environment, outside: OutsideReport, inside: Mapping[str, object]) -> _Told:
-    cc, cxx = compilers(env)
+    gcc = compiler(env)
     expected = {
         "PIP_CONSTRAINT": CONSTRAINTS,
         "UV_CONSTRAINT": CONSTRAINTS,
-        "CC": cc,
-        "CXX": cxx,
+        "CC": gcc.cc,
+        "CXX": gcc.cxx,
     }
+    if gcc.tools:
+        expected["COMPILER_PATH"] = gcc.tools
     if env.accelerator == "cpu":
         expected["DS_ACCELERATOR"] = "cpu"
     else:
-        expected.update(CUDAHOSTCXX=cxx, NVIDIA_VISIBLE_DEVICES="all", NVIDIA_DRIVER_CAPABILITIES="compute,utility")
+        expected.update(CUDAHOSTCXX=gcc.cxx, NVIDIA_VISIBLE_DEVICES="all", NVIDIA_DRIVER_CAPABILITIES="compute,utility")
     expected.update(env.env)
     reported = dig(inside, "environment")
     for name, right in expected.items():
