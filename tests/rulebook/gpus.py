@@ -12,7 +12,7 @@ BROKEN: list[Broken] = [
     ("R09", ERROR, H200, {"gpus": ["h200", "v100"]}, "use CUDA 11.3 to 12.9"),
     ("R09", ERROR, A100, {"gpus": ["b200"]}, "use CUDA 12.8"),
     ("R09", WARNING, H200, {"gpus": ["h20"]}, "h200"),
-    ("R09", WARNING, H200, {"gpus": ["rtx4090"]}, "check it by hand"),
+    ("R09", WARNING, H200, {"cuda.version": "13.9"}, "check it by hand"),
     ("R10", ERROR, H200, {"gpus": ["v100"]}, "use torch 2.10.0+cu128"),
     ("R10", ERROR, "b200-cu128", {"torch.version": "2.7.1", "torch.build": "cu126"}, "2.8.0+cu128"),
     ("R10", ERROR, "h100-cu121", {"torch.version": "2.0.1", "torch.build": "cu117"}, "2.1.0+cu121"),
