@@ -180,8 +180,8 @@ class NewestWheel(Fact):
     newest: Version
 
 
-class Numpy(Fact):
-    """The NumPy that old torch releases need."""
+class UpperLimit(Fact):
+    """A limit on another package that torch releases before ``torch_below`` need; such as ``numpy<2``."""
 
     specifier: str
     torch_below: Version
@@ -207,7 +207,8 @@ class Facts(Lazy):
     libraries: tuple[Libraries, ...]
     gcc_floors: tuple[GccFloor, ...]
     nccl_error_handling: NcclErrorHandling
-    numpy: Numpy
+    numpy: UpperLimit
+    setuptools: UpperLimit
     nccl_wheels: dict[str, NewestWheel]
     toolkit_wheels: dict[str, NewestWheel]
     deepspeed: DeepSpeed

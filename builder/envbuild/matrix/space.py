@@ -21,7 +21,7 @@ Read = Callable[[str], Value]
 
 # First releases of a compiler are N.1; minor numbers that rows name are taken from there.
 _GCC_MINOR = "1"
-_PINNED = ("pydantic", "numpy")
+_PINNED = ("pydantic", "numpy", "setuptools")
 
 
 def accelerated(accelerator: str, field: str) -> bool:
@@ -222,13 +222,16 @@ class Space:
             return self.start.pins
         names = {pin: re.split(r"[^A-Za-z0-9._-]", pin)[0].lower() for pin in self._constant.pins}
         pins = [pin for pin, name in names.items() if name not in _PINNED]
-        deepspeed, numpy = read("deepspeed"), self.facts.numpy
+        deepspeed, torch = read("deepspeed"), parse(read("torch")[0])
         pins += [
             f"pydantic{entry.specifier}"
             for entry in self.facts.deepspeed.pydantic
             if within(deepspeed, entry.since, entry.through) and entry.specifier.startswith("<")
         ]
-        return (*pins, numpy.specifier) if parse(read("torch")[0]) < parse(numpy.torch_below) else tuple(pins)
+        pins += [
+            limit.specifier for limit in (self.facts.numpy, self.facts.setuptools) if torch < parse(limit.torch_below)
+        ]
+        return tuple(pins)
 
     def _packages(self, read: Read) -> tuple[str, ...]:
         numactl, packages = self.facts.deepspeed.cpu_numactl, self._constant.packages

@@ -108,6 +108,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("INDEX", "the index has that build of torch", ERROR, wheels.index_has_the_build),
     Rule("OPS", "DeepSpeed has the ops, and they can be compiled", ERROR, ops.ops_exist, ("content.op.missing",)),
+    Rule("PINS", "pins hold back what an old torch is too old for", WARNING, deepspeed.limits_for_old_torch),
     Rule("PKG", "the distribution has the row's Python", ERROR, packages.python_of_distribution, ("content.python",)),
     Rule("TRITON", "DeepSpeed can be imported without a GPU, to compile its ops", ERROR, deepspeed.import_without_gpu),
     Rule("WHEELS", "a toolkit from wheels is one that can be used", ERROR, toolkit.wheels_make_a_toolkit),

@@ -22,7 +22,7 @@ def pydantic_for_deepspeed(env: Environment, facts: Facts) -> Iterator[Problem]:
     if fact is None:
         return
     key, pin = _pin(env, "pydantic")
-    wants_old, new = fact.specifier.startswith("<"), _admits_2(pin)
+    wants_old, new = fact.specifier.startswith("<"), _admits(pin, "2")
     if wants_old == new:
         allows = "2 and newer" if wants_old else "only 1"
         yield Problem(
@@ -32,6 +32,24 @@ def pydantic_for_deepspeed(env: Environment, facts: Facts) -> Iterator[Problem]:
             fix=either(f"pins: [pydantic{fact.specifier}]", "" if wants_old else f"drop the pin pydantic{pin}"),
             facts=(fact,),
         )
+
+
+def limits_for_old_torch(env: Environment, facts: Facts) -> Iterator[Problem]:
+    """PINS: what an old torch needs older releases of is kept back by the row's pins."""
+    for fact in (facts.numpy, facts.setuptools):
+        if not parse(env.torch.version) < parse(fact.torch_below):
+            continue
+        name, _, limit = fact.specifier.partition("<")
+        key, pin = _pin(env, name)
+        if _admits(pin, limit):
+            yield Problem(
+                key=key,
+                severity=Severity.WARNING,
+                message=f"torch {env.torch.version} needs {fact.specifier}, and "
+                + (f"the pin {name}{pin} allows newer ones" if pin else "nothing keeps newer ones away"),
+                fix=f"pins: [{fact.specifier}]",
+                facts=(fact,),
+            )
 
 
 def _pin(env: Environment, name: str) -> tuple[KeyPath, str]:
@@ -46,8 +64,8 @@ def _pin(env: Environment, name: str) -> tuple[KeyPath, str]:
     return (found[0][0] if found else ("pins",)), ",".join(spec for _, spec in found if spec)
 
 
-def _admits_2(specifier: str) -> bool:
-    """Whether a specifier leaves any release 2 or newer.
+def _admits(specifier: str, limit: str) -> bool:
+    """Whether a specifier leaves any release at or above a limit, which is a major.
 
     A specifier changes its mind only at the versions it names, so it is tried at those, right after them, at
     the next major (the end of ~=2.3 and ==2.*), and at both ends of the range in question.
@@ -55,12 +73,19 @@ def _admits_2(specifier: str) -> bool:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     named = re.findall(r"[0-9]+(?:\.[0-9]+)*", specifier)
-    points = ["2", "2.0.1", "9999", *named, *(f"{v}.0.0.1" for v in named), *(str(parse(v).major + 1) for v in named)]
+    points = [
+        limit,
+        f"{limit}.0.1",
+        "9999",
+        *named,
+        *(f"{v}.0.0.1" for v in named),
+        *(str(parse(v).major + 1) for v in named),
+    ]
     try:
         allowed = SpecifierSet(specifier)
     except InvalidSpecifier:
         return True
-    return any(allowed.contains(point) for point in points if parse(point).major >= 2)
+    return any(allowed.contains(point) for point in points if parse(point).major >= int(limit))
 
 
 def deepspeed_on_cpu(env: Environment, facts: Facts) -> Iterator[Problem]:
