@@ -12,8 +12,8 @@ import pytest
 from envbuild import __version__
 
 COMMANDS = [
-    "list", "show", "check", "lock", "render", "why-not", "diff", "build", "smoke", "promote", "run", "verify", "init",
-    "key", "facts",
+    "list", "show", "check", "lock", "render", "why-not", "diff", "build", "smoke", "promote", "run", "provision",
+    "verify", "init", "key", "facts",
 ]  # fmt: skip
 ROWS = re.findall(r"(?m)^  ([a-z0-9-]+):$", (Path(__file__).parents[2] / "matrix.yaml").read_text())
 
@@ -229,7 +229,7 @@ def test_the_project_is_found_upwards_or_named_or_the_packaged_one(cli: Any, pro
         ("envbuild build h2", ["h200-cu130"]),
         ("envbuild check cpu a", ["a100-cu117", "a100-cu118"]),
         ("envbuild smoke x --row c", ["cpu"]),
-        ("envbuild pro", ["promote"]),
+        ("envbuild pro", ["promote", "provision"]),
         ("envbuild verify c", ["cpu"]),
         ("envbuild show z", []),
     ],

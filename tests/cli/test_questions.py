@@ -296,7 +296,7 @@ def complete(cli: Any, shell: str, typed: str, **given: Any) -> list[str]:
         ("envbuild why-not v", ["v100-cu113", "v100-cu126"]),
         ("envbuild why-not --gpu a1", ["a100"]),
         ("envbuild why-not --gpu a100,h2", ["a100,h200"]),
-        ("envbuild why-not --gpu v100 --cuda 13.", ["13.0", "13.2", "13.4"]),
+        ("envbuild why-not --gpu v100 --cuda 13.", ["13.0", "13.1", "13.2", "13.3", "13.4"]),
         ("envbuild why-not --torch 2.1.2+", ["2.1.2+cu121", "2.1.2+cu118"]),
         ("envbuild why-not --family ub", ["ubuntu"]),
         ("envbuild why-not --base boo", ["bookworm"]),
