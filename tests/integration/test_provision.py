@@ -39,7 +39,7 @@ SITE = f"{PREFIX}/venv/lib/python3.11/site-packages"
 ELSEWHERE = (
     "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /home/somebody/envs -prune -o -type f -print0"
 )
-SNAPSHOT = f"{ELSEWHERE} | xargs -0 stat -c '%n %Y %s %a' | grep -v ' /tmp/log' | sort"
+SNAPSHOT = f"{ELSEWHERE} | xargs -0 stat -c '%n %Y %s %a' | grep -v '^/tmp/log ' | sort"
 
 
 @dataclass

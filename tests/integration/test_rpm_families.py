@@ -23,7 +23,7 @@ import yaml
 
 from envbuild import facts, plan, render
 from envbuild.base import ensure
-from envbuild.engines import BuildRequest, DockerEngine
+from envbuild.engines import BuildRequest, DockerEngine, connect
 from envbuild.errors import BuildError
 from envbuild.facts import Facts
 from envbuild.lock import read
@@ -207,8 +207,9 @@ def build_row(bench: Workbench, target: Target) -> None:
 def output(image: str, *argv: str, env: Mapping[str, str] | None = None) -> str:
     """What a command says inside an image, in an environment of nothing but PATH and ``env``."""
     variables = [part for name, value in (env or {}).items() for part in ("--env", f"{name}={value}")]
+    engine = connect()
     done = subprocess.run(
-        ["/usr/bin/docker", "run", "--rm", "--network", "none", *variables, image, *argv],
+        [engine.any_client(), "--host", engine.endpoint, "run", "--rm", "--network", "none", *variables, image, *argv],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
