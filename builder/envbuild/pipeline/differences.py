@@ -97,8 +97,8 @@ def _pinned(lock: Lock | str | None) -> dict[str, tuple[str, Iterable[str]]]:
         package.name: (package.version, package.hashes) for package in lock.packages
     }
     # The images that the row stands on, where the lock names them.
-    images = getattr(lock, "base", None)
-    for name in ("digest", "toolkit_digest"):
-        if digest := getattr(images, name, None):
-            pinned[f"base.{name}"] = digest[:19], ()
+    if lock.base is not None:
+        for name, digest in (("digest", lock.base.digest), ("toolkit_digest", lock.base.toolkit_digest)):
+            if digest:
+                pinned[f"base.{name}"] = digest[:19], ()
     return pinned

@@ -192,14 +192,12 @@ def _same(target: Callable[[], str], here: str) -> bool:
 
 
 def _target(row: Environment, lock: Lock, facts: Facts, templates: Side) -> str:
-    # A lock may know the row's images by their digests.
-    pinned: Environment = getattr(lock, "pin", lambda same: same)(row)
-    return render.render(plans.make(pinned, lock, facts), templates.templates).target_id
+    return render.render(plans.make(row, lock, facts), templates.templates).target_id
 
 
 def _usable(lock: Lock | str | None) -> TypeGuard[Lock]:
     """Whether it is a lock that holds its wheels."""
-    return isinstance(lock, Lock) and getattr(lock, "resolved", True)
+    return isinstance(lock, Lock) and lock.resolved
 
 
 def _no_lock(row: Environment) -> Lock:

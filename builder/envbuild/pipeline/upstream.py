@@ -75,14 +75,11 @@ def _libraries(env: Environment, facts: Facts) -> Iterator[_Said]:
 
 def _support(env: Environment, facts: Facts) -> Iterator[_Said]:
     """Ends of support, where the facts know them: of the base's release, and of the CUDA images."""
-    lifetimes = getattr(facts, "lifetimes", None)
-    if lifetimes is None:
-        return
     release = facts.release_of_image(env.family, env.base.image)
     name = next((name for name, each in facts.releases.items() if each is release), "")
-    ends = [("base supported until", lifetimes.releases.get(name))]
+    ends = [("base supported until", facts.lifetimes.releases.get(name))]
     if env.cuda and env.cuda.toolkit == "image":
-        images, version = lifetimes.cuda_images, env.cuda.version
+        images, version = facts.lifetimes.cuda_images, env.cuda.version
         ends.append(("toolkit images until", images.get(version) or images.get(version.split(".")[0])))
     for what, fact in ends:
         if fact:
