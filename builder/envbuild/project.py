@@ -25,6 +25,8 @@ class Project:
         templates: Folder of templates: the project's own, else the ones that come with envbuild.
         facts: Folders of facts, file by file the first counts: the project's own, the user's refreshed ones, and those
             that come with envbuild.
+        signatures: Folders of signatures of failures: the project's own, and those that come with envbuild. All of
+            them count; of two entries of one kind the project's own.
         images: Folder of what is reviewed, one folder for each row; need not exist.
         writable: Whether records and locks may be written into the project.
         packaged: Whether this is the matrix that comes with envbuild, because no other one was found.
@@ -34,6 +36,7 @@ class Project:
     matrix: Path
     templates: Path
     facts: tuple[Path, ...]
+    signatures: tuple[Path, ...]
     images: Path
     writable: bool
     packaged: bool
@@ -127,6 +130,7 @@ def _project(root: Path, *, packaged: bool) -> Project:
         templates=templates,
         # Of the packaged project the user's refreshed facts are the newer ones.
         facts=(*(() if packaged else (root / "facts",)), stored_facts(), own_root() / "facts"),
+        signatures=(*(() if packaged else (root / "signatures",)), own_root() / "signatures"),
         images=root / "images",
         writable=writable,
         packaged=packaged,

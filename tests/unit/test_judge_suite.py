@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from envbuild import elf, probes, rpmdb
+import envbuild
 from envbuild.errors import EngineError
 from envbuild.judge import suite
 
@@ -21,35 +20,34 @@ def test_the_probes_are_a_folder_that_can_be_mounted() -> None:
     }
 
 
-def test_the_hash_changes_with_any_source_and_with_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = tmp_path / "probes"
-    shutil.copytree(suite.probes_folder(), copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(probes, "__file__", str(copy / "__init__.py"))
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what is hashed, in place of the package."""
+    source = Path(envbuild.__file__).parent
+    for room in ("elf", "judge", "probes", "rpmdb"):
+        shutil.copytree(source / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(suite, "_PACKAGE", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("room", ["elf", "judge", "probes", "rpmdb"])
+def test_the_hash_changes_with_any_source_and_with_nothing_else(package: Path, room: str) -> None:
     hashes = suite.suite_hash.__wrapped__
     same = hashes()
     assert same == suite.suite_hash()
-    (copy / "__pycache__").mkdir()
-    (copy / "__pycache__" / "common.pyc").write_bytes(b"x")
-    (copy / "notes.txt").write_text("x")
+    (package / room / "__pycache__").mkdir()
+    (package / room / "__pycache__" / "common.pyc").write_bytes(b"x")
+    (package / room / "notes.txt").write_text("x")
     assert hashes() == same
-    (copy / "common.py").write_bytes((copy / "common.py").read_bytes() + b"\n")
+    source = package / room / "__init__.py"
+    source.write_bytes(source.read_bytes() + b"\n")
     changed = hashes()
     assert changed != same
-    (copy / "common.py").rename(copy / "common2.py")
+    source.rename(package / room / "other.py")
     assert hashes() not in (same, changed)
 
 
-@pytest.mark.parametrize("room", [elf, rpmdb])
-def test_what_reads_the_images_files_belongs_to_the_suite(
-    room: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room, "__file__", str(tmp_path / "__init__.py"))
-    assert suite.suite_hash.__wrapped__() != suite.suite_hash()
-
-
 def test_a_package_that_is_no_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "__file__", str(tmp_path / "envbuild.zip" / "probes" / "__init__.py"))
+    monkeypatch.setattr(suite, "_PACKAGE", tmp_path / "envbuild.zip")
     with pytest.raises(EngineError, match="not where they belong"):
         suite.probes_folder()

@@ -87,7 +87,7 @@ class Segments:
         if offset >= self._elf.stream_len:
             raise damaged(self._name, f"it has no byte {offset:#x}")
         self._elf.stream.seek(offset)
-        return self._elf.stream.read(size)
+        return bytes(self._elf.stream.read(size))
 
     def _place(self, address: int) -> tuple[int, int]:
         """Offset in the file of an address, and how many bytes follow it in its segment."""

@@ -9,8 +9,12 @@ import functools
 import hashlib
 from pathlib import Path
 
-from envbuild import elf, probes, rpmdb
+import envbuild
 from envbuild.errors import EngineError
+
+# Folders of the package, not imports of it: reading native code and databases is not needed to hash their readers.
+_PACKAGE = Path(envbuild.__file__).parent
+_FOLDERS = ("elf", "judge", "probes", "rpmdb")
 
 
 def probes_folder() -> Path:
@@ -19,7 +23,7 @@ def probes_folder() -> Path:
     Raises:
         EngineError: The package is not installed as files.
     """
-    folder = Path(probes.__file__ or "").parent
+    folder = _PACKAGE / "probes"
     if not (folder / "zero3.py").is_file():
         raise EngineError(
             f"the probes are not where they belong: {folder}",
@@ -35,10 +39,10 @@ def suite_hash() -> str:
     Raises:
         EngineError: The package is not installed as files.
     """
-    folders = {"probes": probes_folder(), "judge": Path(__file__).parent, "elf": Path(elf.__file__).parent}
-    folders["rpmdb"] = Path(rpmdb.__file__).parent
+    probes_folder()
     digest = hashlib.sha256()
-    for name, folder in sorted(folders.items()):
+    for name in _FOLDERS:
+        folder = _PACKAGE / name
         for path in sorted(folder.rglob("*.py")):
             content = path.read_bytes()
             # Length first: no two sets of files may read as the same bytes.

@@ -43,7 +43,14 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One judgement: what is wrong, where, why it matters, what to do, and who says so."""
+    """One judgement: what is wrong, where, why it matters, what to do, and who says so.
+
+    Attributes:
+        why: Why it matters for ZeRO-3 offload, where the message alone does not say so.
+        evidence: What was seen, one line each.
+        command: The fix as a command line that is safe to paste; empty where there is none.
+        explained_by: Rule of the finding that this one is only an echo of.
+    """
 
     rule: str
     severity: Severity
@@ -54,6 +61,10 @@ class Finding:
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    why: str = ""
+    evidence: tuple[str, ...] = ()
+    command: str = ""
+    explained_by: str = ""
 
 
 class Source(Frozen):

@@ -69,8 +69,8 @@ def claims(env: Environment) -> dict[str, str]:
 
 
 def as_dict(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON carries it; without a place where there is none."""
-    fields = {
+    """A finding as JSON carries it; without a place, evidence and the like where there is none."""
+    fields: dict[str, Any] = {
         "rule": finding.rule,
         "severity": finding.severity.value,
         "subject": finding.subject,
@@ -79,5 +79,9 @@ def as_dict(finding: Finding) -> dict[str, Any]:
         "source": finding.source,
     }
     if finding.file is not None:
-        fields |= {"file": finding.file, "line": finding.line, "column": finding.column}  # type: ignore[dict-item]
-    return dict(fields)
+        fields |= {"file": finding.file, "line": finding.line, "column": finding.column}
+    more = {"why": finding.why, "command": finding.command, "explained_by": finding.explained_by}
+    fields |= {name: value for name, value in more.items() if value}
+    if finding.evidence:
+        fields["evidence"] = list(finding.evidence)
+    return fields

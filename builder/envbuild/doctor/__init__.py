@@ -1,0 +1,1 @@
+"""From what was collected of a machine to findings: why training does not start, root first."""
