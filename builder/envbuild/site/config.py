@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from pydantic import ValidationError
 
 from envbuild.errors import InputError
 from envbuild.site import sources, urls
-from envbuild.site.sections import SECTIONS, SiteConfig
+from envbuild.site.sections import SECTIONS, Section, SiteConfig
 from envbuild.site.sources import Given, Problems
 
 __all__ = ["FILE", "SECTIONS", "SiteConfig", "load", "user_file"]
@@ -85,20 +86,24 @@ def load(
     if "pip" not in in_file:
         origin["pip"] = ["pip's own configuration", *origin.get("pip", ())]
     plain = {section: _plain(section, values, problems) for section, values in given.items()}
-    site = None
-    try:
-        site = SiteConfig.model_validate(
-            {
-                **plain,
-                "origin": {section: " and ".join(dict.fromkeys(names)) for section, names in origin.items()},
-                "in_file": in_file,
-            }
-        )
-    except ValidationError as error:
-        problems.add_validation(error, given)
-    if problems or site is None:
+    sections: dict[str, Any] = {name: _section(name, plain.get(name), given, problems) for name in SECTIONS}
+    if problems:
         raise InputError(str(problems), hint="every key is described in the envbuild.toml that `envbuild init` writes")
-    return site
+    origins = {section: " and ".join(dict.fromkeys(names)) for section, names in origin.items()}
+    return SiteConfig.model_construct(**sections, origin=origins, in_file=frozenset(in_file))
+
+
+def _section(
+    name: str, values: Mapping[str, object] | None, given: Mapping[str, Mapping[str, Given]], problems: Problems
+) -> Section:
+    """One section, validated where something was said: a validator costs a millisecond, and most are not needed."""
+    kind = SECTIONS[name]
+    if values:
+        try:
+            return kind.model_validate(values)
+        except ValidationError as error:
+            problems.add_validation(error, name, given[name])
+    return kind.model_construct()
 
 
 def user_file(environ: Mapping[str, str]) -> Path:

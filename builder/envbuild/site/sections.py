@@ -178,16 +178,16 @@ class SiteConfig(Section):
         in_file: The sections that a file gave; a file's ``pip`` and ``apt`` replace the host's own settings.
     """
 
-    apt: AptSection = AptSection()
-    rpm: RpmSection = RpmSection()
-    pip: PipSection = PipSection()
-    base: BaseSection = BaseSection()
-    network: NetworkSection = NetworkSection()
-    engine: EngineSection = EngineSection()
-    registry: RegistrySection = RegistrySection()
-    paths: PathsSection = PathsSection()
-    trust: TrustSection = TrustSection()
-    signing: SigningSection = SigningSection()
+    apt: AptSection = Field(default_factory=AptSection)
+    rpm: RpmSection = Field(default_factory=RpmSection)
+    pip: PipSection = Field(default_factory=PipSection)
+    base: BaseSection = Field(default_factory=BaseSection)
+    network: NetworkSection = Field(default_factory=NetworkSection)
+    engine: EngineSection = Field(default_factory=EngineSection)
+    registry: RegistrySection = Field(default_factory=RegistrySection)
+    paths: PathsSection = Field(default_factory=PathsSection)
+    trust: TrustSection = Field(default_factory=TrustSection)
+    signing: SigningSection = Field(default_factory=SigningSection)
     origin: dict[str, str] = Field(default_factory=dict)
     in_file: frozenset[str] = frozenset()
 

@@ -45,11 +45,14 @@ class Problems:
         """Note ``message`` about ``place``."""
         self._lines.append(f"{place}: {message}")
 
-    def add_validation(self, error: ValidationError, given: Mapping[str, Mapping[str, Given]]) -> None:
-        """Note each of pydantic's complaints with the place of its key. Values are not repeated: they may be secret."""
+    def add_validation(self, error: ValidationError, section: str, given: Mapping[str, Given]) -> None:
+        """Note each of pydantic's complaints about a section, with the place of its key.
+
+        Values are not repeated: they may be secret.
+        """
         for problem in error.errors(include_url=False, include_context=False, include_input=False):
-            section, key, *rest = (*map(str, problem["loc"]), "", "")
-            item = given.get(section, {}).get(key)
+            key, *rest = (*map(str, problem["loc"]), "")
+            item = given.get(key)
             path = ".".join(part for part in (section, key, *rest) if part)
             message = problem["msg"].removeprefix("Value error, ")
             self.add(item.place if item else section, f"{path}: {message[:1].lower()}{message[1:]}")
