@@ -65,13 +65,10 @@ class Mask:
         self._words = self._numbered("ADDRESS", addresses)
         for name, mask in self._numbered("HOST", _forms(hosts)).items():
             self._words.setdefault(name, mask)
-        for name, mask in self._users.items():
-            if _is_word(name):
-                self._words.setdefault(name, mask)
-        parts = sorted(self._words, key=len, reverse=True)
-        # A user name may begin with a digit or hold a dot; it must not be a part of a longer word.
-        pattern = r"(?<![A-Za-z0-9_])(?:{})(?![A-Za-z0-9_])".format("|".join(map(re.escape, parts)))
-        self._pattern = re.compile(pattern) if parts else None
+        self._pattern = _pattern(self._words, r"(?<![A-Za-z0-9_]){}(?![A-Za-z0-9_])")
+        # A user may be called like a package or a program: the name counts in paths (/scratch/alice) and addresses.
+        self._names = {name: mask for name, mask in self._users.items() if _is_word(name)}
+        self._places = _pattern(self._names, r"(?<=[/~]){0}(?![A-Za-z0-9_])|(?<![A-Za-z0-9_]){0}(?=@)")
 
     @staticmethod
     def _numbered(mask, names):
@@ -89,6 +86,8 @@ class Mask:
         text = _SHAPES.sub(SECRET, text)
         text = _UUID.sub(self._uuid, text)
         text = _HOMES.sub(lambda found: found.group(1) + self._users.get(found.group(2), found.group(2)), text)
+        if self._places:
+            text = self._places.sub(lambda found: self._names[found.group(0)], text)
         return self._pattern.sub(lambda found: self._words[found.group(0)], text) if self._pattern else text
 
     def value(self, name, value):
@@ -110,6 +109,8 @@ class Mask:
         return node
 
     def _member(self, key, value):
+        if key == "schema":
+            return value
         if key == "environment" and isinstance(value, dict):
             return {name: self.value(name, each) if isinstance(each, str) else each for name, each in value.items()}
         if key == "cache" and isinstance(value, str):
@@ -155,6 +156,12 @@ def _strings(node):
         for item in node:
             for text in _strings(item):
                 yield text
+
+
+def _pattern(words, form):
+    """Any of the words, the longest first, in a form that says what may stand around it; None without words."""
+    parts = sorted(words, key=len, reverse=True)
+    return re.compile(form.format("(?:{})".format("|".join(map(re.escape, parts))))) if parts else None
 
 
 def _is_word(name):
