@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
+from envbuild.facts import symbols
 from envbuild.facts.deepspeed import DeepSpeed, ToleratedCuda
 from envbuild.facts.fact import Fact, Lazy
 from envbuild.facts.packages import Packages
@@ -88,12 +89,6 @@ class Runtime(Fact):
 
     glibcxx: DottedNumber
     cxxabi: DottedNumber
-
-
-class GccSymbols(Fact):
-    """Which GCC first gave a symbol version: family (GLIBCXX, CXXABI) -> number -> release."""
-
-    gcc: dict[str, dict[DottedNumber, DottedNumber]]
 
 
 class Lifetime(Fact):
@@ -208,7 +203,7 @@ class Facts(Lazy):
     releases: dict[str, Release]
     packages: dict[str, Packages]
     runtimes: dict[str, Runtime]
-    gcc_symbols: dict[str, GccSymbols]
+    gcc_symbols: dict[str, symbols.GccSymbols]
     lifetimes: Lifetimes
     versions: dict[str, TorchVersion]
     libraries: tuple[Libraries, ...]
@@ -235,17 +230,11 @@ class Facts(Lazy):
 
     def gcc_of_symbol(self, version: str) -> str | None:
         """The GCC release that first gave a symbol version, such as 11.1.0 for GLIBCXX_3.4.29."""
-        family, _, number = version.rpartition("_")
-        found = (each.gcc.get(family, {}).get(number) for each in self.gcc_symbols.values())
-        return next((gcc for gcc in found if gcc is not None), None)
+        return symbols.gcc_of(self.gcc_symbols.values(), version)
 
     def symbol_of_gcc(self, gcc: str, family: str = "GLIBCXX") -> str | None:
         """The newest symbol version that a GCC's own libstdc++ has; None for one beyond the newest that is known."""
-        known = {number: since for each in self.gcc_symbols.values() for number, since in each.gcc[family].items()}
-        if not known or parse(gcc).major > max(parse(since).major for since in known.values()):
-            return None
-        fitting = [number for number, since in known.items() if within(gcc, since, None)]
-        return f"{family}_{max(fitting, key=parse)}" if fitting else None
+        return symbols.newest_of(self.gcc_symbols.values(), gcc, family)
 
     def release_of_suite(self, family: str, suite: str) -> Release | None:
         """The distribution release with a code name, if it belongs to the family."""
