@@ -1,4 +1,4 @@
-"""Which dynamic symbols an ELF file asks for, and whether another one has them: by its GNU hash table, as the loader does.
+"""Which dynamic symbols an ELF file asks for, and whether another has them: by its GNU hash table, as the loader does.
 
 A file of hundreds of megabytes costs a few reads for each name. The undefined symbols stand in front of the hashed ones
 (glibc's elf/dl-lookup.c relies on it), so that no table has to be read to its end either. 64 bits, little endian.
@@ -22,7 +22,7 @@ _STB_WEAK = 2
 
 
 class Symbols(object):
-    """The dynamic symbols of one file. Everything raises ValueError or OSError on a file that has none or is damaged."""
+    """The dynamic symbols of one file. All of it raises ValueError or OSError on one that has none or is damaged."""
 
     def __init__(self, path):
         self._file = open(path, "rb")  # noqa: SIM115 (the object is the context)
@@ -98,11 +98,10 @@ class Symbols(object):
             if tag == 0:
                 break
             tags[tag] = value
-        try:
-            self._symbols, self._strings, self._hash = tags[_DT_SYMTAB], tags[_DT_STRTAB], tags[_DT_GNU_HASH]
-            self._size = min(tags[_DT_STRSZ], _MAX_STRINGS)
-        except KeyError:
+        if not all(tag in tags for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_STRSZ, _DT_GNU_HASH)):
             raise ValueError("it has no GNU hash table")
+        self._symbols, self._strings, self._hash = tags[_DT_SYMTAB], tags[_DT_STRTAB], tags[_DT_GNU_HASH]
+        self._size = min(tags[_DT_STRSZ], _MAX_STRINGS)
         self._buckets, self._first, self._bloom, self._shift = struct.unpack("<IIII", self._read(self._hash, 16))
         if not (self._buckets and self._bloom):
             raise ValueError("its hash table is damaged")
@@ -128,7 +127,7 @@ def undefined(path):
             names = file.undefined()
     except (ValueError, OSError, struct.error):
         return []
-    return sorted(set(name for name in names if _TORCH.match(name) or _NCCL.match(name) or _CUDA.match(name)))
+    return sorted({name for name in names if _TORCH.match(name) or _NCCL.match(name) or _CUDA.match(name)})
 
 
 def absent(names, folder):
@@ -136,7 +135,7 @@ def absent(names, folder):
 
     None where that cannot be said: a library there cannot be read, and it might be the one.
     """
-    wanted = set(name for name in names if _TORCH.match(name))
+    wanted = {name for name in names if _TORCH.match(name)}
     try:
         files = sorted(name for name in os.listdir(folder) if ".so" in name)
     except OSError:
@@ -149,7 +148,7 @@ def absent(names, folder):
             break
         try:
             with Symbols(os.path.join(folder, name)) as file:
-                wanted -= set(each for each in wanted if file.defines(each))
+                wanted -= {each for each in wanted if file.defines(each)}
         except (ValueError, OSError, struct.error):
             unread = True
     return None if wanted and unread else sorted(wanted)

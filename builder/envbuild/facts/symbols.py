@@ -1,4 +1,4 @@
-"""Which GCC first gave which symbol version of libstdc++.so.6."""
+"""Symbol versions of libstdc++.so.6: which GCC first gave them, and how far those of distributions go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from collections.abc import Iterable
 from envbuild.facts.fact import Fact
 from envbuild.facts.versions import parse, within
 from envbuild.model import DottedNumber
+
+
+class Runtime(Fact):
+    """The newest symbol versions that a distribution release's libstdc++ provides."""
+
+    glibcxx: DottedNumber
+    cxxabi: DottedNumber
 
 
 class GccSymbols(Fact):

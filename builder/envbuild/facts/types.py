@@ -84,13 +84,6 @@ class Release(Fact):
     alone: bool = False
 
 
-class Runtime(Fact):
-    """The newest symbol versions that a distribution release's libstdc++ provides."""
-
-    glibcxx: DottedNumber
-    cxxabi: DottedNumber
-
-
 class Lifetime(Fact):
     """The last day on which something is supported, or was known to be."""
 
@@ -202,7 +195,7 @@ class Facts(Lazy):
     driver_floors: dict[str, DriverFloor]
     releases: dict[str, Release]
     packages: dict[str, Packages]
-    runtimes: dict[str, Runtime]
+    runtimes: dict[str, symbols.Runtime]
     gcc_symbols: dict[str, symbols.GccSymbols]
     lifetimes: Lifetimes
     versions: dict[str, TorchVersion]
