@@ -302,6 +302,7 @@ class Op(Seen):
         lock: Age in seconds of a ``lock`` file beside it; None without one.
         age: Age in seconds of the .so.
         undefined: Its undefined symbols that torch or CUDA or NCCL have to give (c10, at, torch, nccl, cu...).
+        absent: Those of torch's namespaces among them that no library in torch/lib defines; None: not looked at.
         sm: Machine code for GPUs in it, such as sm_80; PTX as compute_80.
     """
 
@@ -316,6 +317,7 @@ class Op(Seen):
     lock: float | None = None
     age: float | None = None
     undefined: tuple[str, ...] = ()
+    absent: tuple[str, ...] | None = None
     sm: tuple[str, ...] = ()
 
 
@@ -401,11 +403,14 @@ class Libraries(Seen):
     Attributes:
         files: ELF files by their real path.
         broken: Real path -> why it could not be read; a file that is no ELF begins with "not ELF".
-        paths: Every path that was tried and is there -> its real path. What is not in it is not there.
+        paths: Every path that was tried and is there -> its real path: links and files in real folders, and the folders
+            that were searched. RecordedRoot walks any path through it. What is not in it is not there.
         cache: /etc/ld.so.cache, zlib-compressed, base64.
         preload: /etc/ld.so.preload.
         seeds: What would be loaded into the process, in order: the interpreter first, then torch's libraries, ops.
+        folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
         elsewhere: Copies of the libraries that matter in places where no search would look: soname -> real paths.
+        lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
     """
 
     loader: Loader | None = None
@@ -415,7 +420,9 @@ class Libraries(Seen):
     cache: str | None = None
     preload: str = ""
     seeds: tuple[str, ...] = ()
+    folder: str = "/"
     elsewhere: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    lacks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class Owner(Seen):
