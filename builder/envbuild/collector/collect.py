@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from . import choose, gpu, machine, masking, nvme, ops, system, toolkits, tools
+from . import choose, gpu, libaio, machine, masking, nvme, ops, system, toolkits, tools
 from .common import Host, Parts, real, temporary, unique
 from .environment import environment
 from .interpreter import Examined, described, imports
@@ -83,6 +83,7 @@ def _collected(host, wanted, folder, parts, pool, say):
         "machine": lambda: machine.machine(host, parts),
         "system": lambda: system.system(host, environ),
         "alternatives": lambda: tools.alternatives(host),
+        "libaio": lambda: libaio.libaio(host),
         "environment": lambda: environment(environ),
     }
     started = {name: pool.start(_part(parts, name, work)) for name, work in early.items()}
