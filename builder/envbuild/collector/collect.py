@@ -81,6 +81,8 @@ class _Pool:
 def _collected(host, wanted, folder, parts, pool, say):
     environ = host.environ
     python = wanted.python or (choose.guess(host) if wanted.guess else None) or sys.executable
+    # A name is looked for on PATH; a path is made one that holds in other folders too.
+    python = os.path.abspath(python) if "/" in python else host.which(python) or python
     say("examining {}{}".format(python, ": importing torch and DeepSpeed" if wanted.imports else ""))
     child = parts.run("interpreter.start", lambda: Examined(python, environ, folder, wanted.imports, wanted.timeout))
     early = {

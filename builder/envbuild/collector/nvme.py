@@ -89,7 +89,7 @@ def _write(found, path, bench):
     try:
         descriptor, name = tempfile.mkstemp(prefix=".envbuild-doctor-", dir=path)
     except OSError as error:
-        found["error"] = describe(error)
+        found["error"] = error.strerror  # without the name, which is another every time
         return
     found["writable"] = True
     buffer = mmap.mmap(-1, _CHUNK)  # aligned to a page, as O_DIRECT wants it
@@ -99,7 +99,7 @@ def _write(found, path, bench):
             descriptor = os.open(name, os.O_RDWR | os.O_DIRECT)
         except OSError as error:
             found["direct"] = False
-            found["error"] = "O_DIRECT: " + describe(error)
+            found["error"] = "O_DIRECT: {}".format(error.strerror)
             return
         finally:
             os.unlink(name)
