@@ -316,7 +316,7 @@ def test_an_image_is_examined_from_inside(proven: dict[str, object], engine: Doc
     assert found.image == image and found.machine.container == "docker"
     assert found.torch is not None and found.torch.ok and found.torch.cxx11_abi is True
     assert found.deepspeed is not None and found.deepspeed.ok and found.deepspeed.accelerator == "cpu"
-    assert {"cpu_adam", "shm_comm"} <= {op.name for op in found.ops if op.kind == "prebuilt"}
+    assert {"cpu_adam", "deepspeed_shm_comm"} <= {op.name for op in found.ops if op.kind == "prebuilt"}
     assert [each for each in found.errors if each.part != "libraries"] == []
     with pytest.raises(GateError, match="no image"):
         examine_image(bench, "envbuild.test/none:none")
