@@ -128,7 +128,7 @@ def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> 
     compiler = jit_compiler(collection)
     newest = view.facts.symbol_of_gcc(compiler.version) if compiler and compiler.version else None
     if has and newest and highest((has, newest), "GLIBCXX") == has and compiler is not None:
-        words, command = remedy_for(ops[0])
+        words, command = remedy_for(ops[0], view.facts)
         yield Remedy(words=f"{words} by {compiler.path} (GCC {compiler.version}), which is old enough", command=command)
     elif has:
         gcc = view.facts.gcc_of_symbol(has)
