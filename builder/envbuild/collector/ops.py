@@ -129,7 +129,7 @@ def contents(path):
     """What is read of the file itself; nothing of one that is no ELF file, or damaged."""
     found = {}
     try:
-        from . import binary
+        from . import binary, wide
         from .elf import Damaged
     except ImportError:
         return found
@@ -137,6 +137,7 @@ def contents(path):
         with open(path, "rb") as stream:
             found["undefined"] = binary.undefined(stream)
             found["sm"] = binary.gpus(stream)
+            found["wide"] = wide.wide(stream)
     except (OSError, Damaged):
         pass
     return found

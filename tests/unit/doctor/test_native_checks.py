@@ -37,6 +37,7 @@ from machines import (
     LIB,
     LIBCUDA,
     NCCL,
+    SHM_COMM,
     SITE,
     STDCXX,
     TORCH,
@@ -46,6 +47,7 @@ from machines import (
     native,
     op,
     op_file,
+    packages,
     stdcxx,
     view,
 )
@@ -403,6 +405,13 @@ FAULTS: dict[str, Fault] = {
         ("-D__AVX512__", "no avx512f"),
         command=f"rm -r {CACHE}/cpu_adam",
     ),
+    "AVX-512 in the code of a prebuilt op": Fault(
+        machine(ops=[op(CPU_ADAM, wide=900.0)], machine={"cpu": {"flags": ["avx", "avx2", "fma"]}}),
+        "isa.code",
+        ERROR,
+        ("full of AVX-512",),
+        ("DS_BUILD_CPU_ADAM=1",),
+    ),
     "an import that an instruction has ended": Fault(
         machine(torch={"ok": False, "signal": 4, "error": "ended by signal 4"}), "isa.signal", ERROR, ("illegal",)
     ),
@@ -459,6 +468,16 @@ def test_a_newer_compatibility_library_and_a_gcc_toolset_are_fine() -> None:
     assert found(newer) == []
     toolset = {"name": "c++", "role": "shell", "path": "/opt/rh/gcc-toolset-14/root/usr/bin/c++", "version": "14.2.1"}
     assert found(machine(tools=[toolset])) == []
+
+
+def test_code_that_asks_the_cpu_first_is_fine() -> None:
+    without = {"cpu": {"flags": ["avx", "avx2", "fma"]}}
+    assert found(machine(ops=[op(CPU_ADAM, wide=2.2), op(SHM_COMM, wide=90.0)], machine=without)) == []
+    # DeepSpeed 0.19.7 compiles the same code, and does not ask.
+    old = machine(
+        ops=[op(SHM_COMM, wide=90.0)], machine=without, interpreter={"packages": packages(deepspeed="0.19.7")}
+    )
+    assert [finding.rule for finding in found(old)] == ["isa.code"]
 
 
 def test_nothing_collected_is_nothing_said_and_no_crash() -> None:
