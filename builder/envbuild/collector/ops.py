@@ -1,13 +1,17 @@
 """DeepSpeed's compiled ops: those in the package, and those that torch compiled into its cache of extensions."""
 
+import contextlib
 import glob
 import os
 import re
 import time
 
+from . import gpucode, symbols, wide
 from .common import real, unique
+from .elf import Damaged
 
 _COUNT = 200
+_SYMBOLS = 500
 _NINJA_BYTES = 1 << 20
 # Flags that decide whether an op fits to a torch, to a CPU, to a GPU.
 _FLAGS = re.compile(
@@ -105,16 +109,20 @@ def ninja(path):
             text = stream.read(_NINJA_BYTES).decode("utf-8", "replace")
     except OSError:
         return {}
-    # Ninja writes "$ " for a blank and "$:" for a colon in a path.
-    text = re.sub(r"\$([ :$])", r"\1", text)
+    # "$" at the end of a line goes on with the next; "$ " is a blank in a path (Ninja's manual, lexical syntax).
+    text = re.sub(r"\$\n[ ]*", "", text)
     variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.M))
     flags = " ".join(variables.get(name, "") for name in ("cflags", "post_cflags", "cuda_cflags", "cuda_post_cflags"))
-    include = re.search(r"-(?:isystem|I)\s*(\S*/torch/include)(?=\s|\Z)", flags)
+    include = re.search(r"-(?:isystem|I)\s*((?:\$[ :]|\S)*/torch/include)(?=\s|\Z)", flags)
     return {
-        "built_against": include.group(1) if include else None,
-        "flags": unique(re.findall(_FLAGS, flags)),
-        "compiler": variables.get("cxx"),
+        "built_against": _plain(include.group(1)) if include else None,
+        "flags": unique(_plain(flag) for flag in re.findall(_FLAGS, flags)),
+        "compiler": _plain(variables["cxx"]) if "cxx" in variables else None,
     }
+
+
+def _plain(text):
+    return re.sub(r"\$([ :$])", r"\1", text)
 
 
 def age(path):
@@ -127,20 +135,31 @@ def age(path):
 
 def contents(path):
     """What is read of the file itself; nothing of one that is no ELF file, or damaged."""
-    found = {}
-    try:
-        from . import binary, wide
-        from .elf import Damaged
-    except ImportError:
-        return found
-    try:
-        with open(path, "rb") as stream:
-            found["undefined"] = binary.undefined(stream)
-            found["sm"] = binary.gpus(stream)
-            found["wide"] = wide.wide(stream)
-    except (OSError, Damaged):
-        pass
+    found = {"undefined": symbols.undefined(path)[:_SYMBOLS], "sm": []}
+    with contextlib.suppress(OSError, Damaged), open(path, "rb") as stream:
+        found["sm"] = gpucode.gpus(stream)
+        found["wide"] = wide.wide(stream)
     return found
+
+
+def absent(found, python, lib):
+    """Says of each op what it asks of torch in vain; not of those that another Python has in the cache.
+
+    Args:
+        found: The ops.
+        python: The examined interpreter's version, such as 3.11.2.
+        lib: The folder torch/lib.
+    """
+    for op in found:
+        if op.get("file") and not foreign(op, python):
+            op["absent"] = symbols.absent(op["undefined"], lib)
+    return found
+
+
+def foreign(op, python):
+    """Whether a cached op belongs to another Python than the examined one; the cache's folders begin with py311."""
+    mine = "py" + "".join((python or "").split(".")[:2])
+    return op["kind"] == "cached" and bool(op.get("key")) and not re.match(mine + r"(?!\d)", op["key"])
 
 
 def others(folders):
