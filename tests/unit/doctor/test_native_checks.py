@@ -147,7 +147,10 @@ FAULTS: dict[str, Fault] = {
     "the system's libstdc++ is too old for torch, conda has a better one": Fault(
         machine(
             files={STDCXX: stdcxx(19, 7), f"{CONDA}/lib/libstdc++.so.6": stdcxx(33, 15)},
-            libraries={"elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6"]}},
+            libraries={
+                "elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6"]},
+                "paths": {f"{CONDA}/lib/": f"{CONDA}/lib"},
+            },
         ),
         "libstdcxx",
         ERROR,
@@ -167,7 +170,7 @@ FAULTS: dict[str, Fault] = {
         machine(files={STDCXX: stdcxx(9, 13)}), "libstdcxx", ERROR, ("GLIBCXX_3.4.9 at most",), ("use a base",)
     ),
     "the compiler of the next op is newer than the libstdc++": Fault(
-        machine(tools=[{"name": "g++-14", "role": "CXX", "path": "/usr/bin/g++-14", "version": "14.2.0"}]),
+        machine(tools=[{"name": "CXX", "role": "CXX", "path": "/usr/bin/g++-14", "version": "14.2.0"}]),
         "libstdcxx.jit",
         WARNING,
         ("/usr/bin/g++-14", "GLIBCXX_3.4.33", "GLIBCXX_3.4.30"),
@@ -420,8 +423,9 @@ FAULTS: dict[str, Fault] = {
             environment={"CC": None},
             tools=[
                 {"name": "c++", "role": "shell", "path": "/usr/bin/c++", "version": "12.2.0"},
-                {"name": "x86_64-conda-linux-gnu-c++", "role": "sysconfig"},
+                {"name": "CXX", "role": "sysconfig", "error": "not found"},
             ],
+            interpreter={"build": {"CXX": "x86_64-conda-linux-gnu-c++ -pthread"}},
         ),
         "compilers.python",
         WARNING,
