@@ -161,8 +161,8 @@ def _waiting(view: View, known: Answers) -> Iterator[Finding]:
             subject=path,
             message=f"{named(askers, view.collection)} {'ask' if len(askers) > 1 else 'asks'} for "
             f"{listed(_newest(wrong).values())}, and the environment's own libstdc++, {told(path, view.collection)}, "
-            f"has {listed(has.get(family, '') for family in _newest(wrong))} at most: it is not the one that torch brings, "
-            "and is loaded when a package that needs it is imported before torch",
+            f"has {listed(has.get(family, '') for family in _newest(wrong))} at most: torch brings another, "
+            "and this one is loaded when a package that needs it is imported before torch",
             why=f"a process has one libstdc++, whoever asks for it first; {OFFLOAD}",
             evidence=(*(f"{asker}: asks for {listed(_asked(wrong, asker))}" for asker in askers[:4]), f"copy: {path}"),
             fix=f"give the environment a newer libstdc++ (conda package {wanted}), or import torch and deepspeed first"

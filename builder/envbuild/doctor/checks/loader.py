@@ -48,7 +48,9 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
     # Where torch itself does not load, nobody finds its libraries: that is no fault of theirs.
     torch = all(loading.works for path, loading in known.loadings.items() if "/torch/" in path)
     for choice in known.unresolved:
-        if torch or not choice.name.startswith(("libtorch", "libc10")):
+        # A damaged op is told by `ops`.
+        damaged = op_at(choice.name, view.collection) and known.real(choice.name) in view.collection.libraries.broken
+        if not damaged and (torch or not choice.name.startswith(("libtorch", "libc10"))):
             groups.setdefault(choice.name, []).append(choice)
     for name, choices in groups.items():
         askers = [choice.asker or name for choice in choices]
