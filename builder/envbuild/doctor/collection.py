@@ -385,10 +385,12 @@ class Libraries(Seen):
     Attributes:
         files: ELF files by their real path.
         broken: Real path -> why it could not be read; a file that is no ELF begins with "not ELF".
-        paths: Every path that was tried and is there -> its real path. What is not in it is not there.
+        paths: Every path that was tried and is there -> its real path: links and files in real folders, and the folders
+            that were searched. RecordedRoot walks any path through it. What is not in it is not there.
         cache: /etc/ld.so.cache, zlib-compressed, base64.
         preload: /etc/ld.so.preload.
         seeds: What would be loaded into the process, in order: the interpreter first, then torch's libraries, ops.
+        folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
         elsewhere: Copies of the libraries that matter in places where no search would look: soname -> real paths.
     """
 
@@ -399,6 +401,7 @@ class Libraries(Seen):
     cache: str | None = None
     preload: str = ""
     seeds: tuple[str, ...] = ()
+    folder: str = "/"
     elsewhere: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 

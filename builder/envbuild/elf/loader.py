@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from envbuild.elf.faults import ElfError, NotElf
 from envbuild.elf.file import ElfFile
-from envbuild.elf.linker import Root, linker
+from envbuild.elf.linker import Linker, Root, linker
 from envbuild.elf.search import Conditions, Loaded, Searcher, Why
 from envbuild.elf.versions import highest, parse
 
@@ -88,8 +88,11 @@ class Loading:
         return not self.unresolved and not self.missing
 
 
-def load(root: Root, executable: str, conditions: Conditions) -> Process:
+def load(root: Root, executable: str, conditions: Conditions, system: Linker | None = None) -> Process:
     """Start an executable: it, its preloads and everything they need.
+
+    Args:
+        system: Its loader, where that is known already; else it is read from the root.
 
     Raises:
         ElfError: There is no such executable, or none that a glibc loader starts. What is wrong with libraries is in
@@ -98,7 +101,7 @@ def load(root: Root, executable: str, conditions: Conditions) -> Process:
     real = root.resolve(executable)
     if real is None:
         raise ElfError(f"{executable} is not there")
-    return Process(root, Loaded(path=real, real=real, elf=root.read(real)), conditions)
+    return Process(root, Loaded(path=real, real=real, elf=root.read(real)), conditions, system)
 
 
 class Process:
@@ -109,9 +112,9 @@ class Process:
             what could be loaded.
     """
 
-    def __init__(self, root: Root, main: Loaded, conditions: Conditions) -> None:
+    def __init__(self, root: Root, main: Loaded, conditions: Conditions, system: Linker | None = None) -> None:
         self._root, self._main, self._given = root, main, conditions.given
-        system = linker(root, main.elf)
+        system = system or linker(root, main.elf)
         self._searcher = Searcher(root, system, conditions)
         self._names: dict[str, Loaded] = {}
         self._files: dict[str, Loaded] = {}
