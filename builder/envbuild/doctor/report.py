@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
 from envbuild.doctor.collection import Collection
 from envbuild.doctor.order import Group
 from envbuild.doctor.summary import head
-from envbuild.doctor.words import count, line
+from envbuild.doctor.words import count, line, moment
 from envbuild.model import Finding, Severity
 
 
@@ -116,7 +117,7 @@ def report(
     """Bring together what is to be shown; strings of the collection are made harmless here, once for every view."""
     return Report(
         subject=line(f"image {collection.image}") if collection.image else "this machine",
-        taken=line(collection.taken, 40),
+        taken=moment(collection.taken),
         held=line(held),
         head=tuple((name, line(value)) for name, value in head(collection)),
         layers=tuple(_clean(each) for each in layers),
@@ -140,7 +141,7 @@ def finding(found: Finding) -> Finding:
 
 def _since(found: Since) -> Since:
     return Since(
-        taken=line(found.taken, 40),
+        taken=moment(found.taken),
         changes=tuple(_clean(each) for each in found.changes),
         strangers=tuple(line(each) for each in found.strangers),
         fresh=frozenset((line(rule), line(subject)) for rule, subject in found.fresh),
@@ -148,6 +149,10 @@ def _since(found: Since) -> Since:
     )
 
 
-def _clean(value):  # type: ignore[no-untyped-def]
-    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    return dataclasses.replace(value, **{name: line(text) for name, text in fields.items() if type(text) is str})
+_T = TypeVar("_T", Finding, Layer, Answer, Change)
+
+
+def _clean(value: _T) -> _T:
+    strings = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    changed: dict[str, Any] = {name: line(text) for name, text in strings.items() if type(text) is str}
+    return dataclasses.replace(value, **changed)

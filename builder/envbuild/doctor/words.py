@@ -23,6 +23,11 @@ def line(text: object, most: int = MAX_TEXT) -> str:
     return whole if len(whole) <= most and len(said) == len(cut) else f"{whole[: most - 3]}..."
 
 
+def printable(text: str) -> str:
+    """A text of several lines without anything that is not to be seen."""
+    return "".join("?" if each != "\n" and _hidden(each) else each for each in text)
+
+
 def _hidden(character: str) -> bool:
     return not character.isprintable() and unicodedata.category(character) in _HIDDEN
 
@@ -45,3 +50,23 @@ def limit(count: int | None) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """``1 error``, ``2 errors``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+# What people who train models need not know, in the fewest words.
+_GLOSSARY = (
+    (r"\bR(?:UN)?PATH of", "RPATH, RUNPATH: folders that are written into the file which asks for the library"),
+    (r"ld\.so\.cache", "ld.so.cache: the system's list of libraries, made by ldconfig"),
+    (r"LD_LIBRARY_PATH", "LD_LIBRARY_PATH: your variable; its folders come before the system's"),
+    (r"LD_PRELOAD|ld\.so\.preload", "LD_PRELOAD: libraries that are loaded before all others"),
+)
+
+
+def glossary(text: str) -> list[str]:
+    """The words in a text that need one of explanation."""
+    return [told for pattern, told in _GLOSSARY if re.search(pattern, text)]
+
+
+def moment(taken: str) -> str:
+    """A time for people: ``2026-11-30 10:00 UTC``; what is no such time, as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(?:Z|\+00:00)", taken)
+    return f"{found[1]} {found[2]} UTC" if found else line(taken, 40)
