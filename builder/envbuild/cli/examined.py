@@ -11,7 +11,7 @@ from envbuild.cli.folding import fold
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
 from envbuild.doctor.report import Layer, Report, Since
-from envbuild.doctor.words import count, glossary
+from envbuild.doctor.text import count, glossary
 from envbuild.model import Finding
 
 _COLOURS = {"error": "31;1", "warning": "33;1", "info": "36;1"}

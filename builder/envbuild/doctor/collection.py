@@ -302,6 +302,7 @@ class Op(Seen):
         lock: Age in seconds of a ``lock`` file beside it; None without one.
         age: Age in seconds of the .so.
         undefined: Its undefined symbols that torch or CUDA or NCCL have to give (c10, at, torch, nccl, cu...).
+        absent: Those of torch's namespaces among them that no library in torch/lib defines; None: not looked at.
         sm: Machine code for GPUs in it, such as sm_80; PTX as compute_80.
     """
 
@@ -316,6 +317,7 @@ class Op(Seen):
     lock: float | None = None
     age: float | None = None
     undefined: tuple[str, ...] = ()
+    absent: tuple[str, ...] | None = None
     sm: tuple[str, ...] = ()
 
 
@@ -392,6 +394,7 @@ class Libraries(Seen):
         seeds: What would be loaded into the process, in order: the interpreter first, then torch's libraries, ops.
         folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
         elsewhere: Copies of the libraries that matter in places where no search would look: soname -> real paths.
+        lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
     """
 
     loader: Loader | None = None
@@ -403,6 +406,7 @@ class Libraries(Seen):
     seeds: tuple[str, ...] = ()
     folder: str = "/"
     elsewhere: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    lacks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class Owner(Seen):

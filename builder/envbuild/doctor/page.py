@@ -10,7 +10,7 @@ from typing import Any
 from envbuild import __version__
 from envbuild.doctor.collection import Collection
 from envbuild.doctor.report import Report
-from envbuild.doctor.words import glossary, printable
+from envbuild.doctor.text import glossary, printable
 
 # Of one part of the facts; a machine with a thousand packages stays below it by far.
 _MOST = 4_000_000

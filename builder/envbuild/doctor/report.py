@@ -12,7 +12,7 @@ from envbuild.doctor.changes import Change
 from envbuild.doctor.collection import Collection
 from envbuild.doctor.order import Group
 from envbuild.doctor.summary import head
-from envbuild.doctor.words import count, line, moment
+from envbuild.doctor.text import count, line, moment
 from envbuild.model import Finding, Severity
 
 

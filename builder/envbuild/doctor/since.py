@@ -12,7 +12,7 @@ from envbuild.doctor.answers import Answer, answers
 from envbuild.doctor.changes import Change, Kind, changed, elapsed, since_lines
 from envbuild.doctor.collection import Collection, Import, Op, Tool, Toolkit
 from envbuild.doctor.view import normalised
-from envbuild.doctor.words import limit, size
+from envbuild.doctor.text import limit, size
 
 # Variables that decide which files are loaded; of these one more folder is enough.
 _LEADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "CUDA_HOME", "CONDA_PREFIX", "VIRTUAL_ENV")

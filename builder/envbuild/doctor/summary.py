@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envbuild.doctor.collection import Collection, DeepSpeed, Gpu, Import, Machine
 from envbuild.doctor.view import normalised
-from envbuild.doctor.words import count, size
+from envbuild.doctor.text import count, size
 
 
 def head(collection: Collection) -> Iterator[tuple[str, str]]:

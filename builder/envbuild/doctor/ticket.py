@@ -9,7 +9,7 @@ from envbuild import __version__
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
 from envbuild.doctor.report import Report
-from envbuild.doctor.words import glossary
+from envbuild.doctor.text import glossary
 from envbuild.model import Finding
 
 _WORDS = {"error": "Error", "warning": "Warning", "info": "Note"}

@@ -1,72 +1,140 @@
-"""Collected facts as words for people. They come from strange machines: no control character gets through."""
+"""Words that the checks of native code share: what a path belongs to, who compiled a file, what a version needs."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-# What moves a cursor, sets a colour or a title: ECMA-48 control sequences, and what their ends leave behind.
-_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
-# Invisible characters that turn the reading direction or hide text (Unicode's "format" class).
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# More of one string is never worth a reader's time, and nothing bounds what an image writes into one.
-MAX_TEXT = 2000
+from envbuild.doctor.collection import Collection, Op, Tool
 
+if TYPE_CHECKING:
+    from envbuild.elf import ElfFile
+    from envbuild.facts import Facts
 
-def line(text: object, most: int = MAX_TEXT) -> str:
-    """Any value as one line that a terminal can show; at most ``most`` characters."""
-    said = str(text)
-    cut = said[: 4 * most]
-    plain = _SEQUENCE.sub("", cut)
-    shown = "".join(" " if each in "\n\r\t\v\f" else "?" if _hidden(each) else each for each in plain)
-    whole = " ".join(shown.split())
-    return whole if len(whole) <= most and len(said) == len(cut) else f"{whole[: most - 3]}..."
-
-
-def printable(text: str) -> str:
-    """A text of several lines without anything that is not to be seen."""
-    return "".join("?" if each != "\n" and _hidden(each) else each for each in text)
-
-
-def _hidden(character: str) -> bool:
-    return not character.isprintable() and unicodedata.category(character) in _HIDDEN
-
-
-def size(count: int) -> str:
-    """Bytes in the largest binary unit of which there is one: ``64 MiB``, ``1.5 GiB``."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(amount) < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if amount >= 100 or amount == int(amount) else f"{amount:.1f} {unit}"
-
-
-def limit(count: int | None) -> str:
-    """A resource limit in bytes."""
-    return "unlimited" if count is None else size(count)
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """``1 error``, ``2 errors``."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
-
-
-# What people who train models need not know, in the fewest words.
-_GLOSSARY = (
-    (r"\bR(?:UN)?PATH of", "RPATH, RUNPATH: folders that are written into the file which asks for the library"),
-    (r"ld\.so\.cache", "ld.so.cache: the system's list of libraries, made by ldconfig"),
-    (r"LD_LIBRARY_PATH", "LD_LIBRARY_PATH: your variable; its folders come before the system's"),
-    (r"LD_PRELOAD|ld\.so\.preload", "LD_PRELOAD: libraries that are loaded before all others"),
+OFFLOAD = "cpu_adam holds the optimizer step of ZeRO-3 offload: training stops before its first step without it"
+# Where GCC writes its version into .comment: the last number of three parts; the Red Hat one repeats it in brackets.
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_CONDA = re.compile(
+    r"^(.*/(?:[^/]*conda[^/]*|[^/]*forge[^/]*|micromamba)(?:/envs/[^/]+)?)/(?:lib|bin|compiler_compat)/", re.I
 )
+_ENVS = re.compile(r"^(.*/envs/[^/]+)/(?:lib|bin|compiler_compat)/")
+_SYSTEM = re.compile(r"^/(?:usr/)?lib(?:64|x32|32)?/")
+_MAX_LISTED = 5
 
 
-def glossary(text: str) -> list[str]:
-    """The words in a text that need one of explanation."""
-    return [told for pattern, told in _GLOSSARY if re.search(pattern, text)]
+def conda_prefix(path: str, collection: Collection) -> str | None:
+    """The conda environment that a path lies in; None when it is in none."""
+    interpreter = collection.interpreter
+    known = [collection.environment.get("CONDA_PREFIX")]
+    if interpreter is not None and interpreter.kind == "conda":
+        known += [interpreter.prefix, interpreter.base]
+    for prefix in known:
+        if prefix and path.startswith(f"{prefix.rstrip('/')}/"):
+            return prefix.rstrip("/")
+    found = _CONDA.match(path)
+    return found[1] if found else None
 
 
-def moment(taken: str) -> str:
-    """A time for people: ``2026-11-30 10:00 UTC``; what is no such time, as it is."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(?:Z|\+00:00)", taken)
-    return f"{found[1]} {found[2]} UTC" if found else line(taken, 40)
+def belongs(path: str, collection: Collection) -> str:
+    """Whose file it is, in words: ``of the conda environment /opt/conda``, ``of the system``; empty when unknown."""
+    if "/torch/lib/" in path or re.search(r"/torch/_C\.[^/]*$", path):
+        return "of torch"
+    if "/site-packages/nvidia/" in path or "/dist-packages/nvidia/" in path:
+        return "of NVIDIA's wheels"
+    prefix = conda_prefix(path, collection)
+    if prefix is not None:
+        return f"of the conda environment {prefix}"
+    if "/opt/rh/" in path:
+        return "of a gcc-toolset"
+    if re.search(r"/cuda(?:-[\d.]+)?/", path):
+        return "of a CUDA toolkit"
+    return "of the system" if _SYSTEM.match(path) else ""
+
+
+def told(path: str, collection: Collection) -> str:
+    """A path with whose it is behind it."""
+    words = belongs(path, collection)
+    return f"{path} ({words})" if words else path
+
+
+def listed(names: Iterable[str], most: int = _MAX_LISTED) -> str:
+    """Names as one text, the first few of them."""
+    every = list(dict.fromkeys(names))
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
+
+
+def op_at(path: str, collection: Collection) -> Op | None:
+    """The compiled op that a file is."""
+    return next((op for op in collection.ops if op.file == path), None)
+
+
+def title(op: Op) -> str:
+    """An op in words: ``the cached op cpu_adam``."""
+    kinds = {"prebuilt": "the prebuilt op", "cached": "the op in the JIT cache", "other": "the extension"}
+    return f"{kinds[op.kind]} {op.name}"
+
+
+def folder(path: str) -> str:
+    """The folder that holds a file."""
+    return path.rpartition("/")[0] or "/"
+
+
+def remedy_for(op: Op, collection: Collection) -> tuple[str, str]:
+    """How to have an op compiled anew, in words and, of a cached one, as a command."""
+    if op.kind == "cached":
+        place = folder(op.file) if op.file else f"{op.root}/{op.name}"
+        return f"remove its folder {place}: it is compiled anew when it is next used", f"rm -r {place}"
+    if op.kind == "prebuilt":
+        return (
+            "install DeepSpeed again with its ops compiled here: DS_BUILD_... pip install --no-build-isolation "
+            "--no-cache-dir --force-reinstall --no-deps deepspeed",
+            "",
+        )
+    return f"install the package of {op.name} again, in the build for this torch and its C++ ABI", ""
+
+
+def gcc_of(comments: Iterable[str]) -> str | None:
+    """The newest GCC that left its mark in .comment: a file carries those of the C library's start files too."""
+    found = [numbers[-1] for text in comments if text.startswith("GCC") and (numbers := _VERSION.findall(text))]
+    return max(found, key=lambda version: tuple(map(int, version.split("."))), default=None)
+
+
+def jit_compiler(collection: Collection) -> Tool | None:
+    """The C++ compiler that torch calls for an op: CXX, else c++ by PATH (torch.utils.cpp_extension)."""
+    return _tool(collection, "CXX") or _tool(collection, "shell", ("c++",)) or _tool(collection, "shell", ("g++",))
+
+
+def python_compiler(collection: Collection) -> Tool | None:
+    """Python's extension compiler, for C++ where there is one."""
+    tools = [tool for tool in collection.tools if tool.role == "sysconfig"]
+    return next((tool for tool in tools if "++" in tool.name), tools[0] if tools else None)
+
+
+def has_toolset(tool: Tool) -> bool:
+    """Whether it is a compiler of a Red Hat toolset: it links newer C++ symbols statically."""
+    return "/opt/rh/" in (tool.real or tool.path or "")
+
+
+def is_clang(tool: Tool) -> bool:
+    """Whether it is a clang: its version is none of GCC's."""
+    return "clang" in f"{tool.name} {tool.real} {tool.says}".lower()
+
+
+def needs(file: ElfFile) -> tuple[str, ...]:
+    """The newest symbol version of the C++ and C library that a file asks for, by family."""
+    from envbuild.elf import by_family
+
+    wanted = by_family(need.version for need in file.requires if not need.weak)
+    return tuple(wanted[family] for family in ("GLIBCXX", "CXXABI", "GLIBC") if family in wanted)
+
+
+def gcc_words(version: str, facts: Facts) -> str:
+    """`` (GCC 11.1 and later)`` for a symbol version; empty where it is not known."""
+    gcc = facts.gcc_of_symbol(version)
+    return f" (GCC {gcc.removesuffix('.0')} and later have it)" if gcc else ""
+
+
+def _tool(collection: Collection, role: str, names: tuple[str, ...] = ()) -> Tool | None:
+    return next((tool for tool in collection.tools if tool.role == role and (not names or tool.name in names)), None)
