@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from envbuild.cli.folding import fold
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
-from envbuild.doctor.report import Layer, Report, Since
+from envbuild.doctor.layers import Layer
+from envbuild.doctor.report import Report, Since, layer_words
 from envbuild.doctor.text import count, glossary
 from envbuild.model import Finding
 
@@ -22,6 +23,8 @@ _NARROWEST = 28
 _CHANGES_SHOWN = 12
 _EVIDENCE_SHOWN = 6
 _ECHOES_SHOWN = 4
+_OPS_SHOWN = 6
+_LAYERS = "Compilers: what compiles here, and what compiled the libraries that are here"
 _KINDS = {
     "loader": "loaded library", "loading variable": "variable", "core package": "Python package",
     "python package": "Python package", "core system package": "system package", "package transaction": "installed by",
@@ -109,12 +112,19 @@ class _View:
     # --- the tables -----------------------------------------------------------------------------------------------
 
     def layers(self, layers: Sequence[Layer]) -> list[str]:
-        """The four places where a compiler counts."""
+        """The places where a compiler's version counts."""
         if not layers:
             return []
-        title = "The four compilers: what compiles, and what the libraries here were compiled by"
-        rows = [(each.name, f"{each.found}; {each.note}" if each.note else each.found) for each in layers]
-        return [*map(self.bold, self.wrap(title)), *self._rows(rows)]
+        some = (
+            layers
+            if self._page.verbose
+            else [each for each in layers if each.name != "op"]
+            + [each for each in layers if each.name == "op"][:_OPS_SHOWN]
+        )
+        rows = [(each.title, layer_words(each, brief=not self._page.verbose)) for each in layers if each in some]
+        made = [*map(self.bold, self.wrap(_LAYERS)), *self._rows(rows)]
+        more = len(layers) - len(some)
+        return [*made, *(self.wrap(f"and {count(more, 'more op')} (-v)", "  ") if more else ())]
 
     def answers(self, answers: Sequence[Answer]) -> list[str]:
         """What would be loaded, and why that."""

@@ -10,25 +10,11 @@ from typing import Any, TypeVar
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
 from envbuild.doctor.collection import Collection
+from envbuild.doctor.layers import Layer
 from envbuild.doctor.order import Group
 from envbuild.doctor.summary import head
 from envbuild.doctor.text import count, line, moment
 from envbuild.model import Finding, Severity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """One of the four places where a compiler's version counts.
-
-    Attributes:
-        name: The layer, in a word or two.
-        found: What is there: a compiler, or what a compiler has left in a library.
-        note: What that means, or what is missing.
-    """
-
-    name: str
-    found: str
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +99,7 @@ def report(
     looked: int,
     held: str = "",
     since: Since | None = None,
+    unanswered: str = "",
 ) -> Report:
     """Bring together what is to be shown; strings of the collection are made harmless here, once for every view."""
     return Report(
@@ -127,16 +114,20 @@ def report(
         ),
         looked=looked,
         since=_since(since) if since is not None else None,
-        problems=tuple(line(f"{each.part}: {each.error}") for each in collection.errors),
+        problems=tuple(
+            line(each)
+            for each in (
+                *((f"the loader's answers: {unanswered}",) if unanswered else ()),
+                *(f"{each.part}: {each.error}" for each in collection.errors),
+            )
+        ),
     )
 
 
 def finding(found: Finding) -> Finding:
     """A finding whose strings can be shown anywhere; the lines of a command stay lines."""
     command = "\n".join(line(each) for each in found.command.splitlines())
-    return dataclasses.replace(
-        _clean(found), command=command, evidence=tuple(line(each) for each in found.evidence)
-    )  # fmt: skip
+    return dataclasses.replace(_clean(found), command=command)
 
 
 def _since(found: Since) -> Since:
@@ -155,4 +146,18 @@ _T = TypeVar("_T", Finding, Layer, Answer, Change)
 def _clean(value: _T) -> _T:
     strings = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     changed: dict[str, Any] = {name: line(text) for name, text in strings.items() if type(text) is str}
+    changed |= {name: tuple(map(line, texts)) for name, texts in strings.items() if type(texts) is tuple}
     return dataclasses.replace(value, **changed)
+
+
+def layer_words(layer: Layer, *, brief: bool = False) -> str:
+    """A layer as the second half of a line: who compiled it, what it asks for, where it is."""
+    strings = {"new": "new C++ strings", "old": "old C++ strings"}.get(layer.abi or "", "")
+    needs = f"asks for {', '.join(layer.needs[:1] if brief else layer.needs)}" if layer.needs else ""
+    has = f"has up to {', '.join(layer.provides[:1] if brief else layer.provides)}" if layer.provides else ""
+    # Where the libraries are, a reader in a hurry does not ask; the run time's own file is in the next table.
+    where = "" if brief and layer.name in ("op", "torch", "runtime") else layer.where
+    parts = [layer.compiler, strings, needs, has, where]
+    told = ", ".join(part for part in parts if part)
+    note = "" if brief and layer.name == "runtime" else layer.note
+    return f"{told} ({note})" if note and told else told or note

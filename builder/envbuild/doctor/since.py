@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from envbuild.doctor.answers import Answer, answers
 from envbuild.doctor.changes import Change, Kind, changed, elapsed, since_lines
 from envbuild.doctor.collection import Collection, Import, Op, Tool, Toolkit
-from envbuild.doctor.view import normalised
 from envbuild.doctor.text import limit, size
+from envbuild.doctor.view import normalised
 
 # Variables that decide which files are loaded; of these one more folder is enough.
 _LEADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "CUDA_HOME", "CONDA_PREFIX", "VIRTUAL_ENV")

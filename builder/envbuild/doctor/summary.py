@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Collection, DeepSpeed, Gpu, Import, Machine
-from envbuild.doctor.view import normalised
 from envbuild.doctor.text import count, size
+from envbuild.doctor.view import normalised
 
 
 def head(collection: Collection) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from envbuild import __version__
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
-from envbuild.doctor.report import Report
+from envbuild.doctor.report import Report, layer_words
 from envbuild.doctor.text import glossary
 from envbuild.model import Finding
 
@@ -35,8 +35,8 @@ def markdown(report: Report) -> str:
         *(_groups(report) if report.groups else ("None.", "")),
     ]
     if report.layers:
-        rows = [(each.name, f"{each.found}; {each.note}" if each.note else each.found) for each in report.layers]
-        lines += ["## The four compilers", "", *_table(("layer", "found"), rows)]
+        rows = [(each.title, layer_words(each)) for each in report.layers]
+        lines += ["## Compilers", "", *_table(("of", "found"), rows)]
     if report.answers:
         lines += ["## Libraries: the file that Python gets for a name, and why that one", ""]
         lines += _table(("name", "file", "why", "version", "needed"), map(_answer, report.answers))
