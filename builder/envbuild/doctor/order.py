@@ -90,14 +90,15 @@ def _reach(ordered: Sequence[Finding], checks: Sequence[Check]) -> list[set[int]
             }
         )
     reached = []
-    for place in range(len(ordered)):
+    for place, finding in enumerate(ordered):
         seen: set[int] = set()
         waiting = [place]
         while waiting:
             fresh = direct[waiting.pop()] - seen
             seen |= fresh
             waiting += fresh
-        reached.append(seen - {place})
+        # Nor does a rule explain itself in a circle: two libraries that are too old are two roots.
+        reached.append({other for other in seen if ordered[other].rule != finding.rule})
     return reached
 
 
@@ -106,4 +107,7 @@ def _roots(count: int, reach: Sequence[set[int]]) -> list[int]:
     causes = [{other for other in range(count) if place in reach[other]} for place in range(count)]
     # Nobody outside of a circle explains one of its members: the first of them stands for the circle.
     roots = [place for place in range(count) if all(other in reach[place] and other > place for other in causes[place])]
-    return [place if place in roots else next(root for root in roots if place in reach[root]) for place in range(count)]
+    return [
+        place if place in roots else next((root for root in roots if place in reach[root]), place)
+        for place in range(count)
+    ]

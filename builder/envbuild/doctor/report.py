@@ -67,6 +67,11 @@ class Report:
         return sum(group.root.severity is severity for group in self.groups)
 
     @property
+    def wrong(self) -> bool:
+        """Whether an error was found."""
+        return self.of(Severity.ERROR) > 0
+
+    @property
     def sums(self) -> str:
         """What was found, as one line, and where to begin."""
         looked = count(self.looked, "check")
@@ -83,7 +88,7 @@ class Report:
     @property
     def first(self) -> str:
         """The first thing to do, as one line; empty where nothing is wrong."""
-        if not self.of(Severity.ERROR):
+        if not self.wrong:
             return ""
         root = self.groups[0].root
         what = root.fix or root.message

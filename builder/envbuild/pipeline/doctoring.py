@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import InputError
@@ -17,6 +16,8 @@ from envbuild.matrix.merge import near
 from envbuild.pipeline.examine import Wanted, examine, read
 from envbuild.pipeline.proof import as_dict
 from envbuild.pipeline.workbench import Workbench
+
+__all__ = ["Examined", "Question", "Wanted", "chosen", "doctor", "document", "facts_text", "params_of"]
 
 if TYPE_CHECKING:
     from envbuild.doctor.collection import Collection
@@ -50,7 +51,7 @@ class Question:
     said: Mapping[str, str] = field(default_factory=dict)
     params: int | None = None
     ranks: int | None = None
-    since: Path | None = None
+    since: str | None = None
     only: tuple[str, ...] = ()
 
 
@@ -75,7 +76,7 @@ def doctor(bench: Workbench, question: Question) -> Examined:
 
     checks = chosen(question.only)
     meant = _meant(bench, question)
-    before = read(str(question.since)) if question.since is not None else None
+    before = read(question.since) if question.since is not None else None
     collection = read(question.saved) if question.saved is not None else examine(bench, question.where)
     began = time.monotonic()
     bench.sink(PhaseStarted(phase="look", detail=f"{len(checks)} check{'' if len(checks) == 1 else 's'}"))
@@ -106,7 +107,7 @@ def chosen(names: Sequence[str]) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if not names or check.name in names)
 
 
-def params(text: str) -> int:
+def params_of(text: str) -> int:
     """``7b``, ``1.3B``, ``350m`` or a plain number: parameters of a model.
 
     Raises:
@@ -188,9 +189,7 @@ def _found(view: View, checks: Iterable[Check]) -> tuple[Group, ...]:
     return groups(run(view, checks), CHECKS)
 
 
-def _since(
-    before: Collection, old: View, new: View, checks: Sequence[Check], grouped: tuple[Group, ...]
-) -> Since:
+def _since(before: Collection, old: View, new: View, checks: Sequence[Check], grouped: tuple[Group, ...]) -> Since:
     """The changes, and which findings are new with them: the same checks look at both."""
     from envbuild.doctor.order import flat
     from envbuild.doctor.report import Since
