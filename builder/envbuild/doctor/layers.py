@@ -51,9 +51,7 @@ def layers(view: View) -> tuple[Layer, ...]:
     """All that were seen of a machine, in the order: compiler, Python, torch, ops, run time."""
     collection = view.collection
     known = answers(collection)
-    return tuple(
-        [*_compilers(collection), *_torch(view, known), *_ops(collection, known), *_runtime(collection, known)]
-    )
+    return (*_compilers(collection), *_torch(view, known), *_ops(collection, known), *_runtime(collection, known))
 
 
 def torch_abi(view: View) -> bool | None:

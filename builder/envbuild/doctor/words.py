@@ -81,7 +81,7 @@ def folder(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def remedy_for(op: Op, collection: Collection) -> tuple[str, str]:
+def remedy_for(op: Op) -> tuple[str, str]:
     """How to have an op compiled anew, in words and, of a cached one, as a command."""
     if op.kind == "cached":
         place = folder(op.file) if op.file else f"{op.root}/{op.name}"

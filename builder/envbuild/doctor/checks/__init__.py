@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from envbuild.doctor.checks import glibc, libstdcxx
 from envbuild.doctor.view import Check
 
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (
+    glibc.CHECK,
+    libstdcxx.CHECK,
+)
 
 __all__ = ["CHECKS"]

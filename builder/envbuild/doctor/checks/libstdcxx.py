@@ -1,0 +1,190 @@
+"""The libstdc++ that is loaded has every symbol version that anything asks of it.
+
+Which libstdc++ that is, nobody chooses: the first library that needs one decides for the whole process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from envbuild.doctor.collection import Collection
+from envbuild.doctor.layers import LIBSTDCXX
+from envbuild.doctor.loading import Answers, answers
+from envbuild.doctor.remedies import Remedy, Trial, copies, cures, trials
+from envbuild.doctor.view import Check, View
+from envbuild.doctor.words import (
+    OFFLOAD,
+    conda_prefix,
+    gcc_words,
+    has_toolset,
+    is_clang,
+    jit_compiler,
+    listed,
+    op_at,
+    remedy_for,
+    title,
+    told,
+)
+from envbuild.elf import Missing, by_family, highest
+from envbuild.elf.versions import parse
+from envbuild.facts import Facts
+from envbuild.model import Finding, Severity
+
+_SOURCE = "GCC manual, libstdc++, ABI Policy and Guidelines; glibc's elf/dl-version.c"
+
+
+def _look(view: View) -> Iterator[Finding]:
+    known = answers(view.collection)
+    groups: dict[str, list[Missing]] = {}
+    for missing in known.missing:
+        parsed = parse(missing.version)
+        if parsed is not None and parsed[0] in ("GLIBCXX", "CXXABI") and missing.chosen is not None:
+            groups.setdefault(missing.chosen, []).append(missing)
+    for chosen, wrong in groups.items():
+        yield _finding(view, known, chosen, wrong)
+    if not groups:
+        yield from _next(view, known)
+
+
+def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> Finding:
+    collection, facts = view.collection, view.facts
+    newest = _newest(wrong)
+    askers = list(dict.fromkeys(missing.asker for missing in wrong))
+    who = listed(_named(asker, collection) for asker in askers)
+    has = by_family(file.provides) if (file := known.read(chosen)) else {}
+    why, bringer = known.why(LIBSTDCXX), known.bringer(LIBSTDCXX)
+    better = [
+        path for path, provides in copies(collection, known, LIBSTDCXX).items()
+        if known.real(path) != known.real(chosen) and _enough(provides, wrong)
+    ]  # fmt: skip
+    remedies, shadowed = _remedies(view, known, chosen, wrong, better)
+    lacks = " and ".join(f"{version}{gcc_words(version, facts)}" for version in newest.values())
+    first = f"; {_named(bringer, collection)} was loaded first and brought it" if bringer not in ("", *askers) else ""
+    return Finding(
+        rule="libstdcxx.shadowed" if shadowed else "libstdcxx",
+        severity=Severity.ERROR,
+        subject=chosen,
+        message=f"{who} asks for {lacks}, and the libstdc++ that is loaded, {told(chosen, collection)}, has "
+        f"{listed(has.get(family, f'no {family}') for family in newest)} at most. It won by {why or 'its name'}{first}",
+        why=f"a process has one libstdc++, whoever asks for it first; {OFFLOAD}",
+        evidence=(
+            *(f"{asker}: asks for {listed(_asked(wrong, asker))}" for asker in askers),
+            f"loaded: {known.real(chosen)}, by {why}",
+            *(f"a better copy: {told(path, collection)} has "
+              f"{listed(copies(collection, known, LIBSTDCXX)[path].values())}" for path in better[:3]),
+        ),
+        fix="; or ".join(remedy.words for remedy in remedies),
+        command=next((remedy.command for remedy in remedies if remedy.command), "") if remedies[0].command else "",
+        source=_SOURCE,
+    )  # fmt: skip
+
+
+def _remedies(
+    view: View, known: Answers, chosen: str, wrong: list[Missing], better: list[str]
+) -> tuple[list[Remedy], bool]:
+    """What helps, best first, and whether something only stands in front of a better copy."""
+    collection = view.collection
+    tried = [trial for trial in trials(collection, known, LIBSTDCXX, better) if cures(known, trial.after, wrong)]
+    taken_away = [trial for trial in tried if "in front" not in trial.remedy.words]
+    found = [_said(trial) for trial in taken_away[:1]]
+    prefix = conda_prefix(known.real(chosen), collection)
+    gcc = _gcc(wrong, view.facts)
+    if prefix is not None and gcc is not None:
+        wanted = f"libstdcxx-ng>={gcc.split('.')[0]}"
+        found.append(
+            Remedy(
+                words=f"give the environment a newer libstdc++ (conda package {wanted})",
+                command=f"conda install -p {prefix} -c conda-forge '{wanted}'",
+            )
+        )
+    found += _rebuilds(view, known, chosen, wrong)
+    if not found or not taken_away:
+        found += [_said(trial) for trial in tried if trial not in taken_away][:1]
+    if not found:
+        wanted = listed(_newest(wrong).values())
+        found.append(
+            Remedy(words=f"use a base whose libstdc++ has {wanted}, or builds of these files for an older one")
+        )
+    return found, bool(taken_away)
+
+
+def _said(trial: Trial) -> Remedy:
+    return Remedy(words=f"{trial.remedy.words} (tried on what was recorded: everything then resolves)"
+                  if not trial.after.missing and not trial.after.unresolved
+                  else f"{trial.remedy.words} (tried on what was recorded: this is then gone)",
+                  command=trial.remedy.command)  # fmt: skip
+
+
+def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> Iterator[Remedy]:
+    """Compiling the ops again helps where the compiler that would do it is old enough."""
+    collection = view.collection
+    ops = [op for asker in dict.fromkeys(missing.asker for missing in wrong) if (op := op_at(asker, collection))]
+    if not ops:
+        return
+    has = by_family(file.provides).get("GLIBCXX") if (file := known.read(chosen)) else None
+    compiler = jit_compiler(collection)
+    newest = view.facts.symbol_of_gcc(compiler.version) if compiler and compiler.version else None
+    if has and newest and highest((has, newest), "GLIBCXX") == has and compiler is not None:
+        words, command = remedy_for(ops[0])
+        yield Remedy(words=f"{words} by {compiler.path} (GCC {compiler.version}), which is old enough", command=command)
+    elif has:
+        gcc = view.facts.gcc_of_symbol(has)
+        limit = f" that is no newer than the GCC {gcc.split('.')[0]} of that libstdc++" if gcc else ""
+        yield Remedy(words=f"compile {listed(op.name for op in ops)} by a compiler{limit} (CXX)")
+
+
+def _next(view: View, known: Answers) -> Iterator[Finding]:
+    """A JIT compiler that is newer than what is loaded: what it compiles next may not load."""
+    collection = view.collection
+    compiler, loaded = jit_compiler(collection), known.provider(LIBSTDCXX)
+    if compiler is None or compiler.version is None or loaded is None or is_clang(compiler) or has_toolset(compiler):
+        return
+    has = highest(loaded.elf.provides, "GLIBCXX")
+    may = view.facts.symbol_of_gcc(compiler.version)
+    if has is None or may is None or highest((has, may), "GLIBCXX") == has:
+        return
+    prefix = conda_prefix(loaded.real, collection)
+    wanted = f"libstdcxx-ng>={compiler.version.split('.')[0]}"
+    yield Finding(
+        rule="libstdcxx.jit",
+        severity=Severity.WARNING,
+        subject=compiler.path or compiler.name,
+        message=f"an op that is compiled now, by {compiler.path} (GCC {compiler.version}), may ask for {may}, and the "
+        f"libstdc++ that Python loads, {told(loaded.real, collection)}, has {has} at most (by {known.why(LIBSTDCXX)})",
+        why="what is not prebuilt is compiled on the first step, and then cannot be loaded: 'version not found'",
+        evidence=(f"{compiler.role}: {compiler.says or compiler.path}", f"loaded: {loaded.real}: {has}"),
+        fix=f"install {wanted} into {prefix}" if prefix else "compile the ops by the compiler of that libstdc++ (CXX)",
+        command=f"conda install -p {prefix} -c conda-forge '{wanted}'" if prefix else "",
+        source=_SOURCE,
+    )
+
+
+def _named(path: str, collection: Collection) -> str:
+    op = op_at(path, collection)
+    return f"{title(op)} ({path})" if op else path
+
+
+def _asked(wrong: Iterable[Missing], asker: str) -> list[str]:
+    return [missing.version for missing in wrong if missing.asker == asker]
+
+
+def _newest(wrong: Iterable[Missing]) -> dict[str, str]:
+    return by_family(missing.version for missing in wrong)
+
+
+def _enough(provides: dict[str, str], wrong: list[Missing]) -> bool:
+    return all(highest((version, provides.get(family, "")), family) == provides.get(family)
+               for family, version in _newest(wrong).items())  # fmt: skip
+
+
+def _gcc(wrong: list[Missing], facts: Facts) -> str | None:
+    known = [gcc for version in _newest(wrong).values() if (gcc := facts.gcc_of_symbol(version))]
+    return max(known, key=lambda gcc: tuple(map(int, gcc.split("."))), default=None)
+
+
+CHECK = Check(
+    name="libstdcxx",
+    title="the libstdc++ that is loaded has every symbol version that torch and the ops ask for",
+    look=_look,
+    explains=("imports", "ops", "loader", "jit"),
+)
