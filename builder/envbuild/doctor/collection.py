@@ -345,6 +345,22 @@ class NvmePath(Seen):
     write_bandwidth: float | None = None
 
 
+class Libaio(Seen):
+    """libaio, for DeepSpeed's async_io.
+
+    Attributes:
+        header: Whether the compiler's default folders (or CFLAGS' -I) hold libaio.h.
+        link: libaio.so, the name that -laio asks for.
+        path: libaio.so.1 (or .so.1t64) as the loader finds it.
+        provides: Its symbol versions, such as LIBAIO_0.4.
+    """
+
+    header: bool | None = None
+    link: str | None = None
+    path: str | None = None
+    provides: tuple[str, ...] = ()
+
+
 class Bench(Seen):
     """With --bench: bytes a second of a copy in host memory."""
 
@@ -458,5 +474,6 @@ class Collection(Seen):
     ops: tuple[Op, ...] = ()
     libraries: Libraries = Libraries()
     nvme: tuple[NvmePath, ...] = ()
+    libaio: Libaio | None = None
     bench: Bench | None = None
     system: System = System()
