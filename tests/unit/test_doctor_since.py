@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from machines import CACHE, LIB, gpu_machine, gpu_packages, machine, op, op_file, stdcxx
 
 from envbuild.doctor.changes import Change, elapsed, since_lines
 from envbuild.doctor.since import ORDER, since, strangers
+from machines import CACHE, LIB, gpu_machine, gpu_packages, machine, op, op_file, stdcxx
 
 LATER = "2026-12-01T10:00:00Z"
 CONDA = "/opt/conda/lib/libstdc++.so.6.0.29"
@@ -108,7 +108,9 @@ def test_package_transactions_are_told_from_where_the_snapshot_ends() -> None:
     assert since_lines((), ("2026-11-02 y",)) == (), "nobody knows what was before"
     system = {"manager": "dpkg", "transactions": ["2026-11-01 install a"]}
     before = machine(system=system)
-    after = machine(system={**system, "transactions": ["2026-11-01 install a", "2026-11-30 upgrade libc6"]}, taken=LATER)
+    after = machine(
+        system={**system, "transactions": ["2026-11-01 install a", "2026-11-30 upgrade libc6"]}, taken=LATER
+    )
     assert [each.new for each in since(before, after)] == ["2026-11-30 upgrade libc6"]
 
 
@@ -141,4 +143,3 @@ def test_times_that_are_none_give_no_distance() -> None:
     assert elapsed("2026-11-30T10:00:00Z", "2026-11-30T10:00:30+00:00") == 30
     assert elapsed("yesterday", LATER) is None
     assert since(machine(taken="yesterday"), machine(taken="\x00")) == ()
-

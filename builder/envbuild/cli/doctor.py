@@ -77,11 +77,11 @@ def doctor(
     said = {"torch": torch, "cuda": cuda, "deepspeed": deepspeed, "gpu": gpu}
     _check(image=image, python=python, saved=saved, host=host, measured=bool(nvme) or bench, since=since)
     with opt.narrated(project, host, verbose=verbose, quiet=quiet) as workbench:
-        from envbuild.pipeline.doctoring import Question, Wanted, params_of
+        from envbuild.pipeline.doctoring import Extent, Question, params_of
         from envbuild.pipeline.doctoring import doctor as examine
 
         question = Question(
-            where=Wanted(image=image, python=python, nvme=tuple(nvme or ()), bench=bench, timeout=timeout),
+            image=image, python=python, extent=Extent(nvme=tuple(nvme or ()), bench=bench, timeout=timeout),
             saved=saved, row=row, said={name: value for name, value in said.items() if value is not None},
             params=params_of(params) if params is not None else None, ranks=gpus, since=since, only=tuple(only or ()),
         )  # fmt: skip
@@ -128,10 +128,9 @@ def _list(*, json: bool) -> None:
 
 
 def _write_collector(path: Path) -> None:
-    from envbuild import store
-    from envbuild.pipeline.examine import collector
+    from envbuild.doctor.archive import write_archive
 
-    store.write_atomic(path, collector())
+    write_archive(path)
     output.text(f"wrote {path}")
     output.narrate(f"run it where training does not start: python3 {path.name} > facts.json")
     output.narrate("and read what it found: envbuild doctor --from facts.json")
@@ -150,9 +149,9 @@ def _write(examined: Examined, *, html: Path | None, report: Path | None, save: 
 
         store.write_atomic(report, markdown(examined.report))
     if save is not None:
-        from envbuild.pipeline.doctoring import facts_text
+        from envbuild.pipeline.examine import collection_text
 
-        store.write_atomic(save, facts_text(examined.collection))
+        store.write_atomic(save, collection_text(examined.collection))
     for path in (html, report, save):
         if path is not None:
             output.narrate(f"wrote {path}")

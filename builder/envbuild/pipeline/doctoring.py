@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from envbuild.errors import InputError
+from envbuild.errors import GateError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.matrix.merge import near
-from envbuild.pipeline.examine import Wanted, examine, read
+from envbuild.pipeline.examine import Extent, examine_host, examine_image, read_collection
 from envbuild.pipeline.proof import as_dict
 from envbuild.pipeline.workbench import Workbench
 
-__all__ = ["Examined", "Question", "Wanted", "chosen", "doctor", "document", "facts_text", "params_of"]
+__all__ = ["Examined", "Extent", "Question", "chosen", "doctor", "document", "params_of"]
 
 if TYPE_CHECKING:
     from envbuild.doctor.collection import Collection
@@ -36,7 +35,9 @@ class Question:
     """What is to be examined, and what it is to be held to.
 
     Attributes:
-        where: What is collected, and how.
+        image: A row (its image) or an image; None is this machine.
+        python: The interpreter; None is the one that the shell would start.
+        extent: What is collected.
         saved: A file of facts in place of collecting; ``-`` is standard input.
         row: A row of the matrix.
         said: Versions in place of a row, or changes of it, by the names of ``doctor.intended.SAID``.
@@ -45,7 +46,9 @@ class Question:
         only: Names of checks; all without.
     """
 
-    where: Wanted
+    image: str | None = None
+    python: str | None = None
+    extent: Extent = field(default_factory=Extent)
     saved: str | None = None
     row: str | None = None
     said: Mapping[str, str] = field(default_factory=dict)
@@ -76,8 +79,8 @@ def doctor(bench: Workbench, question: Question) -> Examined:
 
     checks = chosen(question.only)
     meant = _meant(bench, question)
-    before = read(question.since) if question.since is not None else None
-    collection = read(question.saved) if question.saved is not None else examine(bench, question.where)
+    before = read_collection(question.since) if question.since is not None else None
+    collection = _collect(bench, question)
     began = time.monotonic()
     bench.sink(PhaseStarted(phase="look", detail=f"{len(checks)} check{'' if len(checks) == 1 else 's'}"))
     view = _view(bench, question, collection, meant)
@@ -148,15 +151,41 @@ def document(examined: Examined) -> dict[str, Any]:
     return payload
 
 
-def facts_text(collection: Collection) -> str:
-    """What ``--save`` writes, and ``--from`` and ``--since`` read."""
-    return json.dumps(collection.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
+def _collect(bench: Workbench, question: Question) -> Collection:
+    if question.saved is not None:
+        return read_collection(question.saved)
+    image = question.image
+    began = time.monotonic()
+    what = image or question.python or "this machine"
+    bench.sink(PhaseStarted(phase="collect", detail=f"{what}; torch and DeepSpeed are imported"))
+    if image is None:
+        found = examine_host(bench, python=question.python, extent=question.extent)
+    else:
+        found = examine_image(bench, _image(bench, image), python=question.python, extent=question.extent)
+    bench.sink(PhaseDone(phase="collect", seconds=time.monotonic() - began))
+    return found
+
+
+def _image(bench: Workbench, named: str) -> str:
+    """The image that a row has now, proven or not; any other name as it is.
+
+    Raises:
+        InputError: The row has none.
+    """
+    if named not in bench.matrix.environments:
+        return named
+    from envbuild.pipeline.locate import locate
+
+    try:
+        return locate(bench, named, None)[0]
+    except GateError as error:
+        raise InputError(error.message, hint=error.hint) from error
 
 
 def _meant(bench: Workbench, question: Question) -> Intended | None:
     from envbuild.doctor.intended import intended
 
-    named = question.where.image
+    named = question.image
     row = question.row or (named if named is not None and named in bench.matrix.environments else None)
     if row is None and not question.said:
         return None
