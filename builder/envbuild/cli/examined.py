@@ -56,8 +56,9 @@ def lines(report: Report, page: Page) -> list[str]:
     view = _View(page)
     parts: list[list[str]] = []
     if not page.quiet:
-        held = f", held to {report.held}" if report.held else ""
-        parts.append([view.bold(each) for each in view.wrap(f"{report.subject}{held}, {report.taken}")])
+        held = f"held to {report.held}" if report.held else ""
+        title = ", ".join(part for part in (report.subject, held, report.taken) if part)
+        parts.append([view.bold(each) for each in view.wrap(title)])
         parts.append(view.pairs(report.head))
         parts.append(view.layers(report.layers))
         parts.append(view.answers(report.answers))

@@ -56,6 +56,8 @@ def _package(collection: Collection, name: str, seen: Import | None, more: str) 
     packages = collection.interpreter.packages if collection.interpreter is not None else ()
     installed = next((each.version for each in packages if normalised(each.name) == name), None)
     version = (seen.version if seen is not None else None) or installed
+    if seen is None and collection.interpreter is None:
+        return "unknown"
     if seen is None:
         return f"{version}, not imported" if version else "not installed"
     if not seen.ok:

@@ -158,28 +158,25 @@ def _collect(bench: Workbench, question: Question) -> Collection:
     began = time.monotonic()
     what = image or question.python or "this machine"
     bench.sink(PhaseStarted(phase="collect", detail=f"{what}; torch and DeepSpeed are imported"))
-    if image is None:
-        found = examine_host(bench, python=question.python, extent=question.extent)
-    else:
-        found = examine_image(bench, _image(bench, image), python=question.python, extent=question.extent)
+    try:
+        if image is None:
+            found = examine_host(bench, python=question.python, extent=question.extent)
+        else:
+            found = examine_image(bench, _image(bench, image), python=question.python, extent=question.extent)
+    except GateError as error:
+        # No image, or none that can be looked into: what was asked for cannot be used. No gate has judged it.
+        raise InputError(error.message, hint=error.hint) from error
     bench.sink(PhaseDone(phase="collect", seconds=time.monotonic() - began))
     return found
 
 
 def _image(bench: Workbench, named: str) -> str:
-    """The image that a row has now, proven or not; any other name as it is.
-
-    Raises:
-        InputError: The row has none.
-    """
+    """The image that a row has now, proven or not; any other name as it is."""
     if named not in bench.matrix.environments:
         return named
     from envbuild.pipeline.locate import locate
 
-    try:
-        return locate(bench, named, None)[0]
-    except GateError as error:
-        raise InputError(error.message, hint=error.hint) from error
+    return locate(bench, named, None)[0]
 
 
 def _meant(bench: Workbench, question: Question) -> Intended | None:
