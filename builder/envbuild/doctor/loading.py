@@ -202,7 +202,7 @@ def _open(process: elf.Process, path: str, wheels: Mapping[str, str]) -> Loading
     loading = process.dlopen(path)
     for _ in wheels:
         wanted = [wheels[each.name] for each in loading.unresolved if each.name in wheels]
-        if not any([process.dlopen(wheel).works for wheel in wanted]):
+        if not any(process.dlopen(wheel).works for wheel in wanted):
             break
         loading = process.dlopen(path)
     return loading
