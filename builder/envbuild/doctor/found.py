@@ -24,9 +24,9 @@ def release(text: str | None) -> str | None:
 
 
 def minor(text: str | None) -> str | None:
-    """The first two numbers of a version: 12.4 of ``12.4.131``."""
-    numbers = release(text)
-    return ".".join((*numbers.split("."), "0")[:2]) if numbers else None
+    """The first two numbers of a version: 12.4 of ``12.4.131``; None of what no row could hold."""
+    numbers = (*(release(text) or "").split("."), "0")[:2]
+    return ".".join(numbers) if all(1 <= len(number) <= 3 for number in numbers) else None
 
 
 def older(version: str | None, than: str | None) -> bool:
@@ -84,8 +84,10 @@ def ranks(view: View) -> int:
 
 def wanted(view: View) -> tuple[str, ...]:
     """The ops that training needs: the row's, else the optimizer's, and async_io where a path to swap to was named."""
-    if view.row is not None and view.said is None:
-        return view.row.deepspeed.ops
+    row = view.row
+    # Of another DeepSpeed the row's ops say nothing: its own image brings what they need.
+    if row is not None and view.said is None and row.deepspeed.version == deepspeed_version(view):
+        return row.deepspeed.ops
     return (OPTIMIZER, SWAPPING) if view.collection.nvme else (OPTIMIZER,)
 
 

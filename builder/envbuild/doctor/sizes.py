@@ -14,7 +14,7 @@ def size(text: str) -> int:
 def amount(count: float) -> str:
     """Bytes in three digits: 64.0 MiB, 1.50 TiB."""
     value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):  # noqa: B007
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1000 or unit == "TiB":
             break
         value /= 1024

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.found import minor, pending
+from envbuild.doctor.found import minor
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
@@ -28,9 +28,13 @@ def look(view: View) -> Iterator[Finding]:
     evidence = tuple(f"{name} -> {value}" for name, value in sorted(links.items()))
     pairs = (("gcc", "g++"), ("cc", "c++"))
     split = next(
-        ((c, cxx) for c, cxx in pairs if c in majors and cxx in majors and majors[c] != majors[cxx] and {c, cxx} & set(links)),
+        (
+            (c, cxx)
+            for c, cxx in pairs
+            if c in majors and cxx in majors and majors[c] != majors[cxx] and {c, cxx} & set(links)
+        ),
         None,
-    )  # fmt: skip
+    )
     free = not said.get("CC") or not said.get("CXX")
     if split and free:
         c, cxx = split
@@ -39,7 +43,7 @@ def look(view: View) -> Iterator[Finding]:
             severity=Severity.WARNING,
             subject=f"/etc/alternatives/{cxx}",
             message=f"{c} is GCC {majors[c]} and {cxx} is GCC {majors[cxx]}",
-            why="nvcc is given the one, and the op is linked by the other." if pending(view) else "",
+            why="nvcc is given the one, and the op is linked by the other, with another libstdc++.",
             fix=f"let CC and CXX name one pair for this shell: CC=gcc-{majors[cxx]} CXX=g++-{majors[cxx]}",
             evidence=evidence,
             source="torch.utils.cpp_extension (CC, CXX)",
@@ -60,8 +64,13 @@ def look(view: View) -> Iterator[Finding]:
             "system's links stay as they are",
             command=f"export CC=gcc-{wanted} CXX=g++-{wanted}" if there else "",
             evidence=evidence,
+            why="Ops would be compiled by another compiler than the row was checked with.",
             source="torch.utils.cpp_extension (CC, CXX)",
         )
 
 
-CHECK = Check("alternatives", "the system's compiler links agree with one another and with the compiler that is meant", look)
+CHECK = Check(
+    name="alternatives",
+    title="the system's compiler links agree with one another and with the compiler that is meant",
+    look=look,
+)

@@ -22,7 +22,7 @@ def look(view: View) -> Iterator[Finding]:
                 rule="container.runtime",
                 severity=Severity.WARNING,
                 subject="nvidia-container-toolkit",
-                message="the host has GPUs, and nothing to hand them to a container: no nvidia-ctk, no CDI specification",
+                message="the host has GPUs, and nothing to hand them to a container: no nvidia-ctk, no CDI file",
                 why=f"The image of {view.row.name} would start without GPUs, or not at all.",
                 fix="install NVIDIA's container toolkit on the host and register it (nvidia-ctk runtime configure for "
                 "Docker, nvidia-ctk cdi generate for Podman)",
@@ -45,11 +45,11 @@ def _inside(view: View) -> Iterator[Finding]:
             subject=name,
             message=f"torch is built for CUDA, and this {name} container has no GPU"
             + (f": NVIDIA_VISIBLE_DEVICES is {visible!r}" if hidden else ""),
-            why="DeepSpeed takes the CPU, or ends because no GPU is there. While an image is built that is as it must be.",
+            why="DeepSpeed takes the CPU, or ends because no GPU is there. While an image is built that has to be so.",
             fix="nothing to do unless it is meant to have some"
             if ours
-            else "start it with them: docker run --gpus all, podman run --device nvidia.com/gpu=all, a GPU in the pod's "
-            "resources; the host needs NVIDIA's container toolkit for it",
+            else "start it with them: docker run --gpus all, podman run --device nvidia.com/gpu=all, a GPU in the "
+            "pod's resources; the host needs NVIDIA's container toolkit for it",
             source=_SOURCE,
         )
     elif gpu.device_files and not gpu.libcuda:
@@ -68,4 +68,8 @@ def _inside(view: View) -> Iterator[Finding]:
         )
 
 
-CHECK = Check("container", "a container has its GPUs and the driver's libraries, and the host can hand them on", look)
+CHECK = Check(
+    name="container",
+    title="a container has its GPUs and the driver's libraries, and the host can hand them on",
+    look=look,
+)

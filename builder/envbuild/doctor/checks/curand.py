@@ -35,7 +35,7 @@ def look(view: View) -> Iterator[Finding]:
             rule="curand.library",
             severity=Severity.ERROR if including else Severity.WARNING,
             subject=kit.lib or kit.path,
-            message=f"{kit.lib or kit.path} has no {_LINK}: {', '.join(cpu)} of older DeepSpeed is linked with -lcurand",
+            message=f"{kit.lib or kit.path} has no {_LINK}: {', '.join(cpu)} of this DeepSpeed links -lcurand",
             why="The linker ends with 'cannot find -lcurand'. It looks for the name without a number, which only a "
             "development package brings, and LD_LIBRARY_PATH is nothing to it.",
             fix="install curand's development package of the toolkit's version; LIBRARY_PATH may name its folder",
@@ -43,4 +43,8 @@ def look(view: View) -> Iterator[Finding]:
         )
 
 
-CHECK = Check("curand", "curand's headers and link name are in the toolkit where an op wants them", look)
+CHECK = Check(
+    name="curand",
+    title="curand's headers and link name are in the toolkit where an op wants them",
+    look=look,
+)

@@ -55,7 +55,7 @@ def _floor(view: View, cuda: str) -> Iterator[Finding]:
             rule="driver.old",
             severity=Severity.WARNING if legal else Severity.ERROR,
             subject=f"driver {version}",
-            message=f"torch is built for CUDA {cuda}, which needs driver {floor.floor if floor else '?'} or newer here; "
+            message=f"torch is built for CUDA {cuda}, which needs driver {floor.floor if floor else '?'} or newer; "
             f"the loaded one is {version}{_runs(view)}" + (f"; {compat[0]} may make up for that" if legal else ""),
             why=_WHY,
             fix=f"update the host's driver to {floor.floor if floor else '?'} or newer, or take a torch for the "
@@ -100,8 +100,8 @@ def _runs(view: View) -> str:
 
 
 CHECK = Check(
-    "driver",
-    "NVIDIA's driver is loaded, and new enough for torch's CUDA and the GPUs",
-    look,
+    name="driver",
+    title="NVIDIA's driver is loaded, and new enough for torch's CUDA and the GPUs",
+    look=look,
     explains=("nvml.missing", "environment.accelerator", "container"),
 )

@@ -37,10 +37,15 @@ def look(view: View) -> Iterator[Finding]:
 def _finding(name: str, value: str, severity: Severity, message: str, fix: str, source: str, why: str = "") -> Finding:
     removes = fix.startswith("unset it")
     return Finding(
-        rule=f"environment.{name.lower().replace('_', '-')}", severity=severity, subject=name,
-        message=f"{name}={value[:120]!r}: {message}", fix=fix, why=why, source=source,
+        rule=f"environment.{name.lower().replace('_', '-')}",
+        severity=severity,
+        subject=name,
+        message=f"{name}={value[:120]!r}: {message}",
+        fix=fix,
+        why=why,
+        source=source,
         command=f"unset {name}" if removes else "",
-    )  # fmt: skip
+    )
 
 
 def _collectives(view: View) -> Iterator[Finding]:
@@ -62,8 +67,14 @@ def _collectives(view: View) -> Iterator[Finding]:
         )
     old = "NCCL_BLOCKING_WAIT"
     if old in row.env and within(row.torch.version, named.renamed_in, None):
-        yield _finding(old, row.env[old], Severity.INFO, f"torch calls it TORCH_{old} since {named.renamed_in}",
-                       f"rename it to TORCH_{old}", named.source)  # fmt: skip
+        yield _finding(
+            old,
+            row.env[old],
+            Severity.INFO,
+            f"torch calls it TORCH_{old} since {named.renamed_in}",
+            f"rename it to TORCH_{old}",
+            named.source,
+        )
 
 
 def _accelerator(view: View, said: dict[str, str]) -> Iterator[Finding]:
@@ -74,11 +85,23 @@ def _accelerator(view: View, said: dict[str, str]) -> Iterator[Finding]:
     name = "DS_ACCELERATOR"
     wants = view.row.accelerator if view.row is not None else None
     if value == "cpu" and wants != "cpu" and has_gpu(view) and cuda:
-        yield _finding(name, value, Severity.WARNING, "DeepSpeed trains on the CPU, though there are GPUs",
-                       "unset it, or set it to cuda", source)  # fmt: skip
+        yield _finding(
+            name,
+            value,
+            Severity.WARNING,
+            "DeepSpeed trains on the CPU, though there are GPUs",
+            "unset it, or set it to cuda",
+            source,
+        )
     elif value == "cuda" and view.collection.torch is not None and view.collection.torch.ok and cuda is None:
-        yield _finding(name, value, Severity.ERROR, "this torch is built without CUDA",
-                       "unset it, or install a torch for CUDA", source)  # fmt: skip
+        yield _finding(
+            name,
+            value,
+            Severity.ERROR,
+            "this torch is built without CUDA",
+            "unset it, or install a torch for CUDA",
+            source,
+        )
 
 
 def _visible(view: View, said: dict[str, str]) -> Iterator[Finding]:
@@ -88,18 +111,30 @@ def _visible(view: View, said: dict[str, str]) -> Iterator[Finding]:
         return
     entries = [part.strip() for part in value.split(",")]
     if not value.strip() or entries[0] in ("-1", "NoDevFiles", "none", "void"):
-        yield _finding(name, value, Severity.WARNING, f"it hides all {len(devices)} GPU(s)", "unset it, or name GPUs",
-                       source, "DeepSpeed then takes the CPU, or ends because no GPU is there.")  # fmt: skip
+        yield _finding(
+            name,
+            value,
+            Severity.WARNING,
+            f"it hides all {len(devices)} GPU(s)",
+            "unset it, or name GPUs",
+            source,
+            "DeepSpeed then takes the CPU, or ends because no GPU is there.",
+        )
         return
     numbers = {str(device.index) for device in devices}
-    lost = next((n for n, entry in enumerate(entries) if re.fullmatch(r"-?[0-9]+", entry) and entry not in numbers), None)
+    lost = next(
+        (n for n, entry in enumerate(entries) if re.fullmatch(r"-?[0-9]+", entry) and entry not in numbers), None
+    )
     if lost is not None:
         yield _finding(
-            name, value, Severity.WARNING if lost else Severity.ERROR,
+            name,
+            value,
+            Severity.WARNING if lost else Severity.ERROR,
             f"there is no GPU {entries[lost]} (there are {len(devices)}), and CUDA reads no further: "
             f"{f'only the first {lost} of them count' if lost else 'none is seen'}",
-            f"name GPUs that are there: 0 to {len(devices) - 1}", source,
-        )  # fmt: skip
+            f"name GPUs that are there: 0 to {len(devices) - 1}",
+            source,
+        )
 
 
 def _transports(view: View, said: dict[str, str]) -> Iterator[Finding]:
@@ -107,41 +142,70 @@ def _transports(view: View, said: dict[str, str]) -> Iterator[Finding]:
         if said.get(name, "0") not in ("", "0"):
             if name == "NCCL_IB_DISABLE" and not view.collection.machine.infiniband:
                 continue
-            yield _finding(name, said[name], Severity.WARNING, lost, "unset it unless this machine hangs without it",
-                           f"{_NCCL}; deepspeedai/DeepSpeed#4433", _LEFT_OVER)  # fmt: skip
+            yield _finding(
+                name,
+                said[name],
+                Severity.WARNING,
+                lost,
+                "unset it unless this machine hangs without it",
+                f"{_NCCL}; deepspeedai/DeepSpeed#4433",
+                _LEFT_OVER,
+            )
     if said.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        yield _finding("CUDA_LAUNCH_BLOCKING", said["CUDA_LAUNCH_BLOCKING"], Severity.WARNING,
-                       "each kernel is waited for: nothing overlaps", "unset it: it is for finding a fault",
-                       "CUDA programming guide", "ZeRO-3 lives of gathering and offloading beside the computation.")  # fmt: skip
+        yield _finding(
+            "CUDA_LAUNCH_BLOCKING",
+            said["CUDA_LAUNCH_BLOCKING"],
+            Severity.WARNING,
+            "each kernel is waited for: nothing overlaps",
+            "unset it: it is for finding a fault",
+            "CUDA programming guide",
+            "ZeRO-3 lives of gathering and offloading beside the computation.",
+        )
 
 
 def _places(view: View, said: dict[str, str]) -> Iterator[Finding]:
     interpreter = view.collection.interpreter
     if said.get("PYTHONHOME"):
-        yield _finding("PYTHONHOME", said["PYTHONHOME"], Severity.WARNING, "this and every other Python takes its "
-                       "modules from there", "unset it", "Python documentation, PYTHONHOME")  # fmt: skip
+        yield _finding(
+            "PYTHONHOME",
+            said["PYTHONHOME"],
+            Severity.WARNING,
+            "this and every other Python takes its modules from there",
+            "unset it",
+            "Python documentation, PYTHONHOME",
+        )
     outside = [folder for folder in said.get("PYTHONPATH", "").split(":") if folder]
     user = [interpreter.user_site] if interpreter and interpreter.user_site and interpreter.kind != "system" else []
     for name, folders in (("PYTHONPATH", outside), ("the user's site-packages", user)):
         bold = ("torch", "deepspeed", "numpy", "pydantic", "triton")
         held = sorted(
-            {package.name for package in (interpreter.packages if interpreter else ())
-             if package.name.lower() in bold and package.location in folders}
-        )  # fmt: skip
+            {
+                package.name
+                for package in (interpreter.packages if interpreter else ())
+                if package.name.lower() in bold and package.location in folders
+            }
+        )
         if held:
             yield Finding(
-                rule="environment.outside", severity=Severity.WARNING, subject=name,
-                message=f"{', '.join(held)} come from {', '.join(folders)}, not from {interpreter.prefix if interpreter else '?'}",
+                rule="environment.outside",
+                severity=Severity.WARNING,
+                subject=name,
+                message=f"{', '.join(held)} come from {', '.join(folders)}, not from the environment's own packages",
                 why="What pip installs into the environment is then not what is loaded.",
                 fix="unset PYTHONPATH" if name == "PYTHONPATH" else "set PYTHONNOUSERSITE=1, or remove them there",
                 command="unset PYTHONPATH" if name == "PYTHONPATH" else "export PYTHONNOUSERSITE=1",
                 source="Python documentation, PYTHONPATH and site",
-            )  # fmt: skip
+            )
     cache = said.get("TORCH_EXTENSIONS_DIR", "")
     if pending(view) and re.match(r"/(tmp|var/tmp|dev/shm|run)(/|$)", cache):
-        yield _finding("TORCH_EXTENSIONS_DIR", cache, Severity.INFO, "compiled ops are lost with the next start of the "
-                       "machine, and compiled again", "name a folder that stays, one for each torch",
-                       "torch.utils.cpp_extension, _get_build_directory")  # fmt: skip
+        yield _finding(
+            "TORCH_EXTENSIONS_DIR",
+            cache,
+            Severity.INFO,
+            "compiled ops are lost with the next start of the machine, and compiled again",
+            "name a folder that stays, one for each torch",
+            "torch.utils.cpp_extension, _get_build_directory",
+        )
 
 
 def _threads(view: View, said: dict[str, str]) -> Iterator[Finding]:
@@ -150,10 +214,19 @@ def _threads(view: View, said: dict[str, str]) -> Iterator[Finding]:
     if value is None or usable is None or "." in value:
         return
     if int(value) == 1 and usable >= 4:
-        yield _finding("OMP_NUM_THREADS", value, Severity.WARNING, f"the CPU optimizer steps with one thread of "
-                       f"{usable}", "set it to the cores of a rank: cores divided by ranks",
-                       "DeepSpeed csrc/includes/cpu_adam.h (omp parallel for)",
-                       "torchrun sets it to 1 for several ranks where nothing else is said.")  # fmt: skip
+        yield _finding(
+            "OMP_NUM_THREADS",
+            value,
+            Severity.WARNING,
+            f"the CPU optimizer steps with one thread of {usable}",
+            "set it to the cores of a rank: cores divided by ranks",
+            "DeepSpeed csrc/includes/cpu_adam.h (omp parallel for)",
+            "torchrun sets it to 1 for several ranks where nothing else is said.",
+        )
 
 
-CHECK = Check("environment", "no variable switches off, hides or slows down what training needs", look)
+CHECK = Check(
+    name="environment",
+    title="no variable switches off, hides or slows down what training needs",
+    look=look,
+)

@@ -87,8 +87,8 @@ def _left_out(view: View, sm: str, device: GpuDevice) -> Iterator[Finding]:
         rule="gpu-arch.list",
         severity=Severity.ERROR,
         subject=ARCH_LIST,
-        message=f"{ARCH_LIST}={said!r} leaves out {device.name or 'the GPU'} ({sm}): {', '.join(ops)} compiled so would "
-        "not run on it",
+        message=f"{ARCH_LIST}={said!r} leaves out {device.name or 'the GPU'} ({sm}): {', '.join(ops)} compiled so "
+        "would not run on it",
         why="The op is compiled and loaded without a word; its first kernel ends the training.",
         fix=f"add {sm}, or unset it: the visible GPUs decide then",
         command="unset TORCH_CUDA_ARCH_LIST",
@@ -100,4 +100,8 @@ def _dotted(digits: str) -> str:
     return f"{digits[:-1]}.{digits[-1]}"
 
 
-CHECK = Check("gpu-arch", "torch holds machine code for every GPU, and the ops would be compiled for it", look)
+CHECK = Check(
+    name="gpu-arch",
+    title="torch holds machine code for every GPU, and the ops would be compiled for it",
+    look=look,
+)

@@ -117,8 +117,8 @@ def _other(view: View, newest: int) -> str:
 
 
 CHECK = Check(
-    "host-compiler",
-    "the compiler of the ops works, nvcc accepts it, torch's headers and DeepSpeed's flags agree with it",
-    look,
+    name="host-compiler",
+    title="the compiler of the ops works, nvcc accepts it, torch's headers and DeepSpeed's flags agree with it",
+    look=look,
     explains=("libaio",),
 )

@@ -11,30 +11,117 @@ from envbuild.model import Finding, Severity
 
 # What the words mean: the reason, what to do, who says so. The first that fits counts. A reason is part of the
 # finding's rule, so that a check that knows the root can say that this is its echo.
+_LOADER = "the loader's own words"
 _KNOWN: tuple[tuple[str, str, str, str], ...] = (
-    ("libstdcxx", r"(GLIBCXX|CXXABI)_[0-9.]+'? not found",
-     "let the process load a libstdc++ with that version: see what is said about libstdc++", "the loader's own words"),
-    ("glibc", r"GLIBC_[0-9.]+'? not found",
-     "use a system (or an image) with a newer C library: it cannot be exchanged in place", "the loader's own words"),
-    ("nccl", r"undefined symbol: nccl\w+|libnccl\.so", "let torch load the NCCL that it came with", "pytorch/pytorch#119932"),
-    ("cuda-library", r"(libcu\w+|libnv\w+|libcudnn\w*)\.so[.\d]*: |undefined symbol: (__nv|cu|cudnn)\w+",
-     "let torch load the CUDA libraries that it came with: take other toolkits out of LD_LIBRARY_PATH", "the loader's own words"),
-    ("libcuda", r"libcuda\.so\.1: cannot open", "start with the driver's library: in a container with its GPUs", "the loader's own words"),
-    ("abi", r"undefined symbol: _ZN?K?(3c10|2at|5torch)", "compile the extension against this torch again", "huggingface/transformers#18868"),
-    ("library", r"error while loading shared libraries|cannot open shared object file", "install the library that is named", "the loader's own words"),
-    ("pydantic", r"pydantic|field_info|validation errors? for DeepSpeed", "install the pydantic that this DeepSpeed wants", "deepspeedai/DeepSpeed#3950"),
-    ("numpy", r"numpy|_ARRAY_API", "install the numpy that this torch and DeepSpeed were made for", "NumPy 2.0 migration guide"),
-    ("setuptools", r"pkg_resources|setuptools", "install the setuptools that this torch wants", "pytorch's torch.utils.cpp_extension"),
-    ("triton", r"active drivers|triton", "take a DeepSpeed that can be imported without a GPU, or import it where there is one",
-     "facts: deepspeed.minimums.import_without_gpu"),
-    ("torch-api", r"cannot import name '\w+' from 'torch", "take a DeepSpeed of the time of this torch", "deepspeedai/DeepSpeed#5337"),
-    ("nvcc", r"CUDA_HOME|nvcc|MissingCUDAException", "give it the toolkit, or a DeepSpeed that does without", "deepspeedai/DeepSpeed#7452"),
-    ("transformers", r"deepspeed[<>=]+.* is required", "install the DeepSpeed that is named", "databrickslabs/dolly#209"),
-    ("accelerator", r"DS_ACCELERATOR|accelerator", "unset DS_ACCELERATOR, or name one that is there", "deepspeed/accelerator/real_accelerator.py"),
-    ("isa", r"ended by signal 4|illegal instruction", "use a build for this CPU: it holds instructions that it lacks", "signal 4 is SIGILL"),
-    ("memory", r"ended by signal 9", "give it more memory: the kernel killed it", "signal 9 is SIGKILL"),
-    ("slow", r"not done after", "look at the file system that it is loaded from", "the collector's time-out"),
-)  # fmt: skip
+    (
+        "libstdcxx",
+        r"(GLIBCXX|CXXABI)_[0-9.]+'? not found",
+        "let the process load a libstdc++ with that version: see what is said about libstdc++",
+        _LOADER,
+    ),
+    (
+        "glibc",
+        r"GLIBC_[0-9.]+'? not found",
+        "use a system (or an image) with a newer C library: it cannot be exchanged in place",
+        _LOADER,
+    ),
+    (
+        "nccl",
+        r"undefined symbol: nccl\w+|libnccl\.so",
+        "let torch load the NCCL that it came with",
+        "pytorch/pytorch#119932",
+    ),
+    (
+        "cuda-library",
+        r"(libcu\w+|libnv\w+|libcudnn\w*)\.so[.\d]*: |undefined symbol: (__nv|cu|cudnn)\w+",
+        "let torch load the CUDA libraries that it came with: take other toolkits out of LD_LIBRARY_PATH",
+        _LOADER,
+    ),
+    (
+        "libcuda",
+        r"libcuda\.so\.1: cannot open",
+        "start with the driver's library: in a container with its GPUs",
+        _LOADER,
+    ),
+    (
+        "abi",
+        r"undefined symbol: _ZN?K?(3c10|2at|5torch)",
+        "compile the extension against this torch again",
+        "huggingface/transformers#18868",
+    ),
+    (
+        "library",
+        r"error while loading shared libraries|cannot open shared object file",
+        "install the library that is named",
+        _LOADER,
+    ),
+    (
+        "pydantic",
+        r"pydantic|field_info|validation errors? for DeepSpeed",
+        "install the pydantic that this DeepSpeed wants",
+        "deepspeedai/DeepSpeed#3950",
+    ),
+    (
+        "numpy",
+        r"numpy|_ARRAY_API",
+        "install the numpy that this torch and DeepSpeed were made for",
+        "NumPy 2.0 migration guide",
+    ),
+    (
+        "setuptools",
+        r"pkg_resources|setuptools",
+        "install the setuptools that this torch wants",
+        "pytorch's torch.utils.cpp_extension",
+    ),
+    (
+        "triton",
+        r"active drivers|triton",
+        "take a DeepSpeed that can be imported without a GPU, or import it where there is one",
+        "facts: deepspeed.minimums.import_without_gpu",
+    ),
+    (
+        "torch-api",
+        r"cannot import name '\w+' from 'torch",
+        "take a DeepSpeed of the time of this torch",
+        "deepspeedai/DeepSpeed#5337",
+    ),
+    (
+        "nvcc",
+        r"CUDA_HOME|nvcc|MissingCUDAException",
+        "give it the toolkit, or a DeepSpeed that does without",
+        "deepspeedai/DeepSpeed#7452",
+    ),
+    (
+        "transformers",
+        r"deepspeed[<>=]+.* is required",
+        "install the DeepSpeed that is named",
+        "databrickslabs/dolly#209",
+    ),
+    (
+        "accelerator",
+        r"DS_ACCELERATOR|accelerator",
+        "unset DS_ACCELERATOR, or name one that is there",
+        "deepspeed/accelerator/real_accelerator.py",
+    ),
+    (
+        "isa",
+        r"ended by signal 4|illegal instruction",
+        "use a build for this CPU: it holds instructions that it lacks",
+        "signal 4 is SIGILL",
+    ),
+    (
+        "memory",
+        r"ended by signal 9",
+        "give it more memory: the kernel killed it",
+        "signal 9 is SIGKILL",
+    ),
+    (
+        "slow",
+        r"not done after",
+        "look at the file system that it is loaded from",
+        "the collector's time-out",
+    ),
+)
 _READ = tuple((reason, re.compile(pattern, re.IGNORECASE), fix, source) for reason, pattern, fix, source in _KNOWN)
 _LINES, _LETTERS = 12, 400
 
@@ -82,7 +169,9 @@ def _nothing(view: View, absent: list[str], executable: str) -> Finding:
 def _failed(name: str, seen: Import, root: str = "") -> Finding:
     words = "\n".join((seen.error or "", *seen.trace[-_LINES:]))
     known = next((entry for entry in _READ if entry[1].search(words)), None)
-    reason, fix, source = (known[0], known[2], known[3]) if known else ("unknown", "read its own words", "")
+    reason, fix, source = (
+        (known[0], known[2], known[3]) if known else ("unknown", "read its own words below", "the exception itself")
+    )
     shown = {"torch": "torch", "deepspeed": "DeepSpeed"}[name]
     return Finding(
         rule=f"imports.{reason}",
@@ -97,4 +186,8 @@ def _failed(name: str, seen: Import, root: str = "") -> Finding:
     )
 
 
-CHECK = Check("imports", "torch and DeepSpeed can be imported", look)
+CHECK = Check(
+    name="imports",
+    title="torch and DeepSpeed can be imported",
+    look=look,
+)

@@ -35,4 +35,8 @@ def look(view: View) -> Iterator[Finding]:
     )
 
 
-CHECK = Check("launcher", "pdsh and ssh are there where several nodes are meant", look)
+CHECK = Check(
+    name="launcher",
+    title="pdsh and ssh are there where several nodes are meant",
+    look=look,
+)

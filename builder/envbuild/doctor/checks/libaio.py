@@ -56,4 +56,8 @@ def _missing(package: str, what: str, severity: Severity) -> Finding:
     )
 
 
-CHECK = Check("libaio", "libaio is there and new enough where async_io is compiled for NVMe offload", look)
+CHECK = Check(
+    name="libaio",
+    title="libaio is there and new enough where async_io is compiled for NVMe offload",
+    look=look,
+)

@@ -19,24 +19,27 @@ def look(view: View) -> Iterator[Finding]:
     users += ["DeepSpeed's aio buffers for NVMe"] if view.collection.nvme else []
     if not users:
         return
-    soft, hard = machine.memlock
-    raised = hard is None or hard > soft
+    soft, hard = machine.memlock[0], machine.memlock[1]
     if machine.container:
         fix = "start the container with --ulimit memlock=-1"
     else:
-        fix = "set memlock to unlimited for this user in /etc/security/limits.d and log in again; services (sshd, slurmd, "
-        fix += "dockerd) take LimitMEMLOCK=infinity, and Slurm hands limits on as PropagateResourceLimits says"
+        fix = "set memlock to unlimited for this user in /etc/security/limits.d and log in again; services (sshd, "
+        fix += "slurmd, dockerd) take LimitMEMLOCK=infinity, and Slurm hands limits on as PropagateResourceLimits says"
     yield Finding(
         rule="memlock.limited",
         severity=Severity.WARNING,
         subject="RLIMIT_MEMLOCK",
         message=f"{amount(soft)} may be locked in memory, and {' and '.join(users)} would lock more",
-        why="Registering memory then ends with 'Cannot allocate memory' though RAM is free; pinned memory of CUDA is not "
-        "concerned.",
+        why="Registering memory then ends with 'Cannot allocate memory' though RAM is free; pinned memory of CUDA is "
+        "not concerned.",
         fix=fix,
-        command="ulimit -l unlimited" if raised and hard is None and not machine.container else "",
+        command="ulimit -l unlimited" if hard is None and not machine.container else "",
         source="NVIDIA/nccl-tests#206; DeepSpeed csrc/pin_memory/page_alloc.cpp (mlock)",
     )
 
 
-CHECK = Check("memlock", "memory may be locked without limit where InfiniBand or NVMe offload does it", look)
+CHECK = Check(
+    name="memlock",
+    title="memory may be locked without limit where InfiniBand or NVMe offload does it",
+    look=look,
+)

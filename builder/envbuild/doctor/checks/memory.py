@@ -34,7 +34,7 @@ def look(view: View) -> Iterator[Finding]:
         yield Finding(
             rule="memory.room", severity=Severity.INFO, subject="host memory",
             message=f"{whose} has room for the offloaded states of {number(room / least)} parameters at the very most "
-            f"({least} bytes each in bf16, on one node), a little over half of that with pinned memory at its worst",
+            f"({least} bytes each in bf16, on one node; half as many where all is pinned and rounded up at its worst)",
             fix="say how large the model is: --params 7e9",
             source=sources((view.facts.deepspeed.host_bytes,)),
         )  # fmt: skip
@@ -80,4 +80,8 @@ def _free(view: View, room: int) -> int | None:
     return min(left, default=None)
 
 
-CHECK = Check("memory", "host memory, and the cgroup's limit, hold the offloaded states", look)
+CHECK = Check(
+    name="memory",
+    title="host memory, and the cgroup's limit, hold the offloaded states",
+    look=look,
+)

@@ -10,6 +10,7 @@ from envbuild.doctor.found import on_gpu
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
+_CONTAINERS = ("eth", "net", "ib")
 _SOURCE = "NCCL user guide, NCCL_SOCKET_IFNAME; deepspeedai/DeepSpeedExamples#845"
 
 
@@ -32,17 +33,19 @@ def look(view: View) -> Iterator[Finding]:
     if nodes(view) < 2 or said.get("NCCL_SOCKET_IFNAME"):
         return
     first = _order(links)
-    odd = [link.name for link in first if link.virtual]
+    # In a container even the right one is virtual.
+    container = view.collection.machine.container is not None
+    odd = [link.name for link in first if link.virtual and not (container and link.name.startswith(_CONTAINERS))]
     if odd:
-        real = [link.name for link in first if not link.virtual]
+        real = [link.name for link in first if link.name not in odd]
         yield Finding(
             rule="network.virtual",
             severity=Severity.INFO if real else Severity.WARNING,
             subject=", ".join(odd[:6]),
             message=f"NCCL may take {', '.join(odd[:6])}, which other nodes do not reach",
             why="It hangs at the first collective, or says that a remote process exited.",
-            fix=f"name the real one on every node: NCCL_SOCKET_IFNAME={real[0] if real else 'eth0'}; NCCL_DEBUG=INFO says "
-            "which was taken (Bootstrap : Using)",
+            fix=f"name the real one on every node: NCCL_SOCKET_IFNAME={real[0] if real else 'eth0'}; NCCL_DEBUG=INFO "
+            "says which was taken (Bootstrap : Using)",
             command=f"export NCCL_SOCKET_IFNAME={real[0]}" if len(real) == 1 and real[0].isalnum() else "",
             source=_SOURCE,
         )
@@ -62,4 +65,8 @@ def _chosen(value: str, links: Sequence[Interface]) -> list[str]:
     return [link.name for link, meant in zip(links, means, strict=True) if link.up and meant != other]
 
 
-CHECK = Check("network", "NCCL has an interface that other nodes reach", look)
+CHECK = Check(
+    name="network",
+    title="NCCL has an interface that other nodes reach",
+    look=look,
+)

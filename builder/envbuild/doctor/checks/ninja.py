@@ -10,7 +10,7 @@ from envbuild.model import Finding, Severity
 
 
 def look(view: View) -> Iterator[Finding]:
-    """No ninja that runs, where an op is loaded through torch's JIT (which asks for it even when nothing is compiled)."""
+    """No ninja that runs, where an op is loaded through torch's JIT, which asks for it even when all is compiled."""
     ops, interpreter = pending(view), view.collection.interpreter
     tool = next((tool for tool in view.collection.tools if tool.name == "ninja"), None)
     if not ops or (tool is not None and tool.path and not tool.error):
@@ -28,8 +28,8 @@ def look(view: View) -> Iterator[Finding]:
         severity=Severity.ERROR,
         subject=(tool.path if tool else None) or "ninja",
         message=f"{what}; {', '.join(ops)} is loaded through it",
-        why="torch ends with 'Ninja is required to load C++ extensions'. ds_report looks for the package alone and says "
-        "OKAY. Ranks that a launcher starts over ssh may have another PATH than this shell.",
+        why="torch ends with 'Ninja is required to load C++ extensions'. ds_report looks for the package alone and "
+        "says OKAY. Ranks that a launcher starts over ssh may have another PATH than this shell.",
         fix=f"put {folder} on PATH, also for what the launcher starts (activate the environment)"
         if folder
         else "install ninja into the environment that trains: pip install ninja",
@@ -38,4 +38,8 @@ def look(view: View) -> Iterator[Finding]:
     )
 
 
-CHECK = Check("ninja", "ninja can be run through PATH where an op is compiled or looked up in the JIT cache", look)
+CHECK = Check(
+    name="ninja",
+    title="ninja can be run through PATH where an op is compiled or looked up in the JIT cache",
+    look=look,
+)

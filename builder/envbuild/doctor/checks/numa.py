@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envbuild.doctor.collection import NumaNode
 from envbuild.doctor.found import ranks
 from envbuild.doctor.sizes import amount
 from envbuild.doctor.view import Check, View
@@ -31,12 +32,17 @@ def look(view: View) -> Iterator[Finding]:
         fix="start with deepspeed --bind_cores_to_rank"
         + ("" if numactl else " (it needs the program numactl)")
         + (", and kernel.numa_balancing=0 while it trains" if machine.numa_balancing else ""),
-        evidence=tuple(
-            f"node {node.node}: {node.cpus} CPUs, {amount(node.total) if node.total else '?'}" for node in machine.numa[:8]
-        )
-        + (f"{ranks(view)} rank(s)",),
+        evidence=(f"{ranks(view)} rank(s)", *map(_told, machine.numa[:8])),
         source="DeepSpeed launcher, --bind_cores_to_rank; deepspeed/utils/numa.py",
     )
 
 
-CHECK = Check("numa", "ranks can be bound to their NUMA node", look)
+def _told(node: NumaNode) -> str:
+    return f"node {node.node}: {node.cpus} CPUs, {amount(node.total) if node.total else '?'}"
+
+
+CHECK = Check(
+    name="numa",
+    title="ranks can be bound to their NUMA node",
+    look=look,
+)

@@ -12,9 +12,27 @@ from envbuild.model import Finding, Severity
 _MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _LAYERED = frozenset({"overlay", "overlayfs", "aufs", "fuse.fuse-overlayfs"})
 _NETWORK = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "lustre", "beegfs", "gpfs", "glusterfs", "afs", "fuse.sshfs",
-     "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs", "drvfs"}
-)  # fmt: skip
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "virtiofs",
+        "ceph",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "glusterfs",
+        "afs",
+        "fuse.sshfs",
+        "fuse.ceph",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.juicefs",
+        "drvfs",
+    }
+)
 # Adam's part of a parameter on NVMe: weight, gradient and two moments, each in fp32 (DeepSpeed swaps four of them).
 _STATES, _BYTES = 4, 4
 _SOURCE = "DeepSpeed csrc/aio/common/deepspeed_aio_common.cpp, open_file (O_DIRECT); runtime/swap_tensor"
@@ -64,15 +82,21 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
     if kind in _MEMORY:
         told.append(("memory", f"it is {kind}: what is swapped there stays in host memory", "name a folder on a disk"))
     elif kind in _LAYERED:
-        told.append((
-            "layer", f"it is {kind}: the container's own writable layer, which goes with the container",
-            "mount a folder of the host's disk there (-v /mnt/nvme:/mnt/nvme)",
-        ))  # fmt: skip
+        told.append(
+            (
+                "layer",
+                f"it is {kind}: the container's own writable layer, which goes with the container",
+                "mount a folder of the host's disk there (-v /mnt/nvme:/mnt/nvme)",
+            )
+        )
     elif kind in _NETWORK or kind.startswith("fuse"):
-        told.append((
-            "network", f"it is {kind}: each step would read and write the whole optimizer over the network",
-            "name a folder on a local NVMe disk",
-        ))  # fmt: skip
+        told.append(
+            (
+                "network",
+                f"it is {kind}: each step would read and write the whole optimizer over the network",
+                "name a folder on a local NVMe disk",
+            )
+        )
     elif folder.rotational:
         told.append(("rotational", f"{folder.device or 'its disk'} is a rotating one", "name a folder on an NVMe disk"))
     if {"sync", "dirsync"} & set(folder.options):
@@ -84,11 +108,15 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
     for rule, message, fix in told:
         stops = rule == "space" and view.params is not None
         yield Finding(
-            rule=f"nvme.{rule}", severity=Severity.ERROR if stops else Severity.WARNING, subject=folder.path,
-            message=message, fix=fix, source=_SOURCE,
+            rule=f"nvme.{rule}",
+            severity=Severity.ERROR if stops else Severity.WARNING,
+            subject=folder.path,
+            message=message,
+            fix=fix,
+            source=_SOURCE,
             why="Every step reads all optimizer states from there and writes them back: the disk sets the pace.",
             evidence=(f"{folder.device or '?'} {kind} {','.join(folder.options)}".strip(), f"uid {machine.uid}"),
-        )  # fmt: skip
+        )
 
 
 def _measured(view: View, folder: NvmePath) -> Iterator[Finding]:
@@ -102,10 +130,18 @@ def _measured(view: View, folder: NvmePath) -> Iterator[Finding]:
     one_way = params * _STATES * _BYTES
     message += f"; {params / 1e9:.3g}B parameters take at least {one_way / read + one_way / write:.0f} s a step there"
     yield Finding(
-        rule="nvme.bandwidth", severity=Severity.INFO, subject=folder.path, message=message, source=_SOURCE,
+        rule="nvme.bandwidth",
+        severity=Severity.INFO,
+        subject=folder.path,
+        message=message,
+        source=_SOURCE,
         why="DeepSpeed reads each tile of the optimizer's states, steps it, and writes it back.",
         fix="more disks, or CPU offload where host memory has room; tune block_size and queue_depth of the aio section",
-    )  # fmt: skip
+    )
 
 
-CHECK = Check("nvme", "the folder to swap to is there, writable, on a real disk with O_DIRECT, and has room", look)
+CHECK = Check(
+    name="nvme",
+    title="the folder to swap to is there, writable, on a real disk with O_DIRECT, and has room",
+    look=look,
+)

@@ -68,7 +68,7 @@ def look(view: View) -> Iterator[Finding]:
             subject="libnvidia-ml.so.1",
             message=f"the GPUs cannot be asked: {gpu.nvml_error}",
             why=_WHY,
-            fix="look at the driver's libraries; in a container NVIDIA_DRIVER_CAPABILITIES must have utility and compute",
+            fix="look at the driver's libraries; NVIDIA_DRIVER_CAPABILITIES of a container needs utility and compute",
             evidence=evidence,
             source="NVML API reference",
         )
@@ -79,8 +79,8 @@ def _libraries(view: View) -> str:
 
 
 CHECK = Check(
-    "nvml",
-    "NVIDIA's libraries are of the loaded kernel module, and may use the GPUs",
-    look,
+    name="nvml",
+    title="NVIDIA's libraries are of the loaded kernel module, and may use the GPUs",
+    look=look,
     explains=("driver.refused", "container"),
 )

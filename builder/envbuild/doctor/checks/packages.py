@@ -1,5 +1,5 @@
-"""Python packages against one another: what each asks of the others, and what DeepSpeed's and torch's releases are known
-to need beyond that."""
+"""Python packages against one another: what each asks of the others, and what is known of the releases of DeepSpeed and
+torch beyond that."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def _said(view: View, row: Environment, judge: Judge, rule: str, subject: str) -
             subject=subject,
             message=message,
             why=_WHY.get(rule, ""),
-            fix=fix.replace("packages: [numactl]", "install numactl").replace("set LOCAL_SIZE in env", "set LOCAL_SIZE"),
+            fix=fix.replace("packages: [numactl]", "install numactl").replace(
+                "set LOCAL_SIZE in env", "set LOCAL_SIZE"
+            ),
             source=sources(problem.facts),
         )
 
@@ -158,7 +160,7 @@ def _judged(view: View, package: Package, wanted: Requirement, there: Package | 
     version = there.version if there else None
     if there is None and optional:
         return None
-    if there is not None and (not wanted.specifier or wanted.specifier.contains(there.version, prereleases=True)):
+    if there is not None and _fits(wanted, there.version):
         return None
     asks = f"{package.name} {package.version} wants {wanted.name}{wanted.specifier}"
     stops = normalised(package.name) in ("transformers", "accelerate") and normalised(wanted.name) == "deepspeed"
@@ -166,7 +168,7 @@ def _judged(view: View, package: Package, wanted: Requirement, there: Package | 
     missing = there is None and normalised(package.name) in ("torch", "deepspeed")
     return Finding(
         rule="packages.requirement",
-        severity=Severity.ERROR if stops or missing and broken else Severity.WARNING,
+        severity=Severity.ERROR if stops or (missing and broken) else Severity.WARNING,
         subject=f"{wanted.name} {version}" if version else wanted.name,
         message=f"{asks}, and " + (f"{version} is installed" if version else "it is not installed"),
         why="It refuses to start with DeepSpeed otherwise." if stops else "",
@@ -175,6 +177,16 @@ def _judged(view: View, package: Package, wanted: Requirement, there: Package | 
         evidence=tuple(filter(None, (package.location, there.location if there else None))),
         source=_SOURCE.format(name=package.name, version=package.version),
     )
+
+
+def _fits(wanted: Requirement, version: str) -> bool:
+    """Whether a version does; one that cannot be read is no reason to object."""
+    from packaging.version import InvalidVersion
+
+    try:
+        return not wanted.specifier or wanted.specifier.contains(version[:100], prereleases=True)
+    except (InvalidVersion, ValueError):
+        return True
 
 
 def _parsed(view: View, package: Package) -> Iterator[Requirement]:
@@ -189,7 +201,7 @@ def _parsed(view: View, package: Package) -> Iterator[Requirement]:
             extra = "deepspeed" if normalised(wanted.name) == "deepspeed" else ""
             if wanted.marker is None or wanted.marker.evaluate({**surroundings, "extra": extra}):
                 yield wanted
-        except (InvalidRequirement, UndefinedEnvironmentName, ValueError):
+        except (InvalidRequirement, UndefinedEnvironmentName, ValueError):  # noqa: PERF203
             continue
 
 
@@ -207,8 +219,11 @@ def _surroundings(view: View) -> dict[str, str]:
 
 
 def _name(text: str) -> str:
-    return normalised("".join(letter if letter.isalnum() or letter in "._-" else " " for letter in text[:200]).split()[0]) \
-        if text.strip() and text.strip()[0].isalnum() else ""
+    return (
+        normalised("".join(letter if letter.isalnum() or letter in "._-" else " " for letter in text[:200]).split()[0])
+        if text.strip() and text.strip()[0].isalnum()
+        else ""
+    )
 
 
 def _twice(packages: tuple[Package, ...]) -> Iterator[Finding]:
@@ -227,15 +242,15 @@ def _twice(packages: tuple[Package, ...]) -> Iterator[Finding]:
                 message=f"{name} {first.version} in {first.location or '?'} hides {second.version} in "
                 f"{second.location or '?'}",
                 why="The one that was installed last need not be the one that is loaded.",
-                fix=f"remove the copy that is not meant, with the pip of the folder it lies in; PYTHONPATH and "
-                f"~/.local come before an environment's own packages: see that {first.location or 'the first'} is meant",
+                fix="remove the copy that is not meant, with the pip of the folder it lies in; PYTHONPATH and "
+                "~/.local come before an environment's own packages: see which is meant",
                 source="sys.path",
             )
 
 
 CHECK = Check(
-    "packages",
-    "the Python packages go with one another: DeepSpeed, torch, pydantic, numpy, transformers, triton and theirs",
-    look,
+    name="packages",
+    title="the Python packages go with one another: DeepSpeed, torch, pydantic, numpy, transformers, triton and theirs",
+    look=look,
     explains=("imports.pydantic", "imports.numpy", "imports.setuptools", "imports.triton", "imports.transformers"),
 )

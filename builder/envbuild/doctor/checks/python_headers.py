@@ -32,4 +32,8 @@ def look(view: View) -> Iterator[Finding]:
     )
 
 
-CHECK = Check("python-headers", "Python.h of this interpreter is there where an op is compiled", look)
+CHECK = Check(
+    name="python-headers",
+    title="Python.h of this interpreter is there where an op is compiled",
+    look=look,
+)

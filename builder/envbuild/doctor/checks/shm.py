@@ -36,7 +36,7 @@ def look(view: View) -> Iterator[Finding]:
             rule="shm.small",
             severity=Severity.WARNING if several or view.collection.gpu.devices else Severity.INFO,
             subject="/dev/shm",
-            message=f"{amount(shm.total)} of shared memory for {ranks(view)} rank(s); {amount(wanted)} is what is meant",
+            message=f"{amount(shm.total)} of shared memory for {ranks(view)} rank(s); it should be {amount(wanted)}",
             why=_WHY,
             fix=fix,
             source="NVIDIA/nccl#342; docker run --shm-size is 64 MB unless said",
@@ -55,8 +55,12 @@ def look(view: View) -> Iterator[Finding]:
 
 
 _WHY = (
-    "Where it is full NCCL says 'No space left on device' (and means this, not a disk), and a data loader's worker dies "
-    "with a bus error."
+    "Where it is full NCCL says 'No space left on device' (and means this, not a disk), and a data loader's worker "
+    "dies with a bus error."
 )
 
-CHECK = Check("shm", "/dev/shm is large enough, has room, and can be written", look)
+CHECK = Check(
+    name="shm",
+    title="/dev/shm is large enough, has room, and can be written",
+    look=look,
+)

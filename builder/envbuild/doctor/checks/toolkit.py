@@ -39,7 +39,7 @@ def _no_compiler(view: View, cuda: str, kit: Toolkit | None, ops: tuple[str, ...
             rule="toolkit.absent",
             severity=Severity.INFO,
             subject=place,
-            message=f"CUDA {cuda} can be used, and ops cannot be compiled here ({what}); none that training needs has to",
+            message=f"CUDA {cuda} can be used, and ops cannot be compiled here ({what}); training needs none",
             fix="nothing to do, unless another op is wanted",
             source=_SOURCE,
         )
@@ -74,7 +74,7 @@ def _another_version(view: View, kit: Toolkit, cuda: str, ops: tuple[str, ...]) 
             f"{row.deepspeed.version} does not tolerate that pair"
             + ("; DS_SKIP_CUDA_CHECK=1 lets it through, and nothing promises that the op works" if skipped else "")
             + (f" when it compiles {', '.join(ops)}" if ops else "; no op that training needs has to be compiled"),
-            why=_WHY if ops else "",
+            why=_WHY if ops else "DeepSpeed compares the two whenever it compiles an op, were it another one.",
             fix=f"set CUDA_HOME to {better.path}"
             if better
             else f"install the toolkit {cuda} beside it and set CUDA_HOME, or a torch built for CUDA "
@@ -128,8 +128,8 @@ def _plain(path: str) -> bool:
 
 
 CHECK = Check(
-    "toolkit",
-    "the CUDA toolkit is there where an op must be compiled, is torch's version, and knows the GPUs",
-    look,
+    name="toolkit",
+    title="the CUDA toolkit is there where an op must be compiled, is torch's version, and knows the GPUs",
+    look=look,
     explains=("imports.nvcc", "curand"),
 )

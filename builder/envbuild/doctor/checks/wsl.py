@@ -26,4 +26,8 @@ def look(view: View) -> Iterator[Finding]:
     )
 
 
-CHECK = Check("wsl", "pinned memory is not limited by WSL", look)
+CHECK = Check(
+    name="wsl",
+    title="pinned memory is not limited by WSL",
+    look=look,
+)
