@@ -11,7 +11,7 @@ from envbuild.cli.folding import fold
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
 from envbuild.doctor.layers import Layer
-from envbuild.doctor.report import Report, Since, layer_words
+from envbuild.doctor.report import Report, Since, headline, layer_words
 from envbuild.doctor.text import count, glossary
 from envbuild.model import Finding
 
@@ -174,7 +174,7 @@ class _View:
         if not since.changes:
             made += self.wrap("nothing that envbuild looks at has changed", "  ")
         for finding in since.gone:
-            made += self.wrap(f"no longer: [{finding.rule}] {finding.subject}: {finding.message}", "  ", "      ")
+            made += self.wrap(f"no longer: {headline(finding)} [{finding.rule}]", "  ", "      ")
         return made
 
     def _change(self, change: Change) -> list[str]:
@@ -209,7 +209,7 @@ class _View:
                 made += [f"    {each}" for each in inner._finding(report, echo, None)]
             return made
         shown = group.echoes[:_ECHOES_SHOWN]
-        told = [f"{each.subject}: {each.message} [{each.rule}]" for each in shown]
+        told = [f"{headline(each)} [{each.rule}]" for each in shown]
         if len(shown) < len(group.echoes):
             told.append(f"and {len(group.echoes) - len(shown)} more (-v)")
         made += self._labelled("so also", told)
@@ -219,7 +219,7 @@ class _View:
         word = _WORDS[finding.severity.value]
         new = "new " if report.fresh(finding) else ""
         before = f"{number}. " if number is not None else ""
-        first, *rest = self.wrap(f"{new}{word} {finding.subject}: {finding.message}", before, "    ")
+        first, *rest = self.wrap(f"{new}{word} {headline(finding)}", before, "    ")
         head = f"{before}{new}{word}"
         painted = self._page.paint(head, _COLOURS[finding.severity.value]) + first[len(head) :]
         made = [painted if first.startswith(head) else first, *rest]
@@ -228,12 +228,17 @@ class _View:
         seen = [*evidence, *((f"and {hidden} more (-v)",) if hidden else ())]
         made += self._labelled("seen", seen)
         made += self._labelled("why", [finding.why] if finding.why else [])
-        made += self._labelled("fix", [finding.fix] if finding.fix else [])
+        made += self._labelled("fix", [self._fix(report, finding, number)] if finding.fix else [])
         # Never wrapped: it is there to be copied.
         made += [f"    {'':<{_LABEL}} $ {self._plain(each)}" for each in finding.command.splitlines()]
         place = f"{finding.file}:{finding.line}" if finding.file else ""
         source = ", ".join(part for part in (finding.source, place) if part)
         return [*made, *self._labelled("source", [f"{source} [{finding.rule}]" if source else f"[{finding.rule}]"])]
+
+    def _fix(self, report: Report, finding: Finding, number: int | None) -> str:
+        """The fix, or where it stands already: seven findings with one remedy are read once."""
+        before = [group.root.fix for group in report.groups[: (number or 1) - 1]]
+        return f"as for number {before.index(finding.fix) + 1}" if finding.fix in before else finding.fix
 
     def _labelled(self, label: str, texts: Sequence[str]) -> list[str]:
         made: list[str] = []

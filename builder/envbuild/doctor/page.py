@@ -9,7 +9,7 @@ from typing import Any
 
 from envbuild import __version__
 from envbuild.doctor.collection import Collection
-from envbuild.doctor.report import Report
+from envbuild.doctor.report import Report, headline
 from envbuild.doctor.text import glossary, printable
 
 # Of one part of the facts; a machine with a thousand packages stays below it by far.
@@ -30,6 +30,7 @@ def html(report: Report, collection: Collection) -> str:
     return environment.get_template("page.html.j2").render(
         report=report,
         version=__version__,
+        headline=headline,
         words={"error": "error", "warning": "warning", "info": "note"},
         glossary=glossary(" ".join(each.why for each in report.answers)),
         facts=tuple(_facts(collection)),

@@ -155,6 +155,12 @@ def _clean(value: _T) -> _T:
     return dataclasses.replace(value, **changed)
 
 
+def headline(found: Finding) -> str:
+    """What is wrong with what; the subject is not said twice where the message names it itself."""
+    said = set(found.message.replace(",", " ").replace(":", " ").split())
+    return found.message if set(found.subject.split()) <= said else f"{found.subject}: {found.message}"
+
+
 def layer_words(layer: Layer, *, brief: bool = False) -> str:
     """A layer as the second half of a line: who compiled it, what it asks for, where it is."""
     strings = {"new": "new C++ strings", "old": "old C++ strings"}.get(layer.abi or "", "")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from envbuild import __version__
 from envbuild.doctor.answers import Answer
 from envbuild.doctor.changes import Change
-from envbuild.doctor.report import Report, layer_words
+from envbuild.doctor.report import Report, headline, layer_words
 from envbuild.doctor.text import glossary
 from envbuild.model import Finding
 
@@ -69,7 +69,7 @@ def _since(report: Report) -> Iterator[str]:
     else:
         yield from ("Nothing that envbuild looks at has changed.", "")
     for each in report.since.gone:
-        yield f"- no longer: {_text(f'{each.subject}: {each.message}')} ({_text(each.rule)})"
+        yield f"- no longer: {_text(headline(each))} ({_text(each.rule)})"
     if report.since.gone:
         yield ""
 
@@ -89,13 +89,13 @@ def _groups(report: Report) -> Iterator[str]:
         if group.echoes:
             yield from ("Should go away with it:", "")
             for echo in group.echoes:
-                yield f"- {_text(f'{echo.subject}: {echo.message}')} ({_text(echo.rule)})"
+                yield f"- {_text(headline(echo))} ({_text(echo.rule)})"
             yield ""
 
 
 def _finding(report: Report, each: Finding, before: str) -> Iterator[str]:
     new = "New. " if report.fresh(each) else ""
-    yield from (f"{before}{new}{_WORDS[each.severity.value]}: {_text(f'{each.subject}: {each.message}')}", "")
+    yield from (f"{before}{new}{_WORDS[each.severity.value]}: {_text(headline(each))}", "")
     for line in each.evidence:
         yield f"- {_text(line)}"
     if each.evidence:
