@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -96,18 +97,23 @@ def folder(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def remedy_for(op: Op) -> tuple[str, str]:
+def remedy_for(op: Op, facts: Facts) -> tuple[str, str]:
     """How to have an op compiled anew, in words and, of a cached one, as a command."""
     if op.kind == "cached":
         place = cache_folder(op)
-        return f"remove its folder {place}: it is compiled anew when it is next used", f"rm -r {place}"
+        return f"remove its folder {place}: it is compiled anew when it is next used", f"rm -r {shell_path(place)}"
     if op.kind == "prebuilt":
-        return (
-            "install DeepSpeed again with its ops compiled here: DS_BUILD_... pip install --no-build-isolation "
-            "--no-cache-dir --force-reinstall --no-deps deepspeed",
-            "",
-        )
+        known = facts.deepspeed.ops.get(op.name)
+        variable = known.build_variable if known is not None else f"DS_BUILD_{op.name.upper()}"
+        how = "--no-build-isolation --no-cache-dir --no-binary deepspeed --force-reinstall --no-deps deepspeed"
+        return f"compile it again, on this machine and for this torch: {variable}=1 pip install {how}", ""
     return f"install the package of {op.name} again, in the build for this torch and its C++ ABI", ""
+
+
+def shell_path(path: str) -> str:
+    """A path for the shell. The collector masks the user's name: the home of whoever runs the line stands for it."""
+    home = re.match(r"/home/USER(?=/)", path)
+    return f"~{shlex.quote(path[home.end() :])}" if home else shlex.quote(path)
 
 
 def cache_folder(op: Op) -> str:

@@ -37,7 +37,7 @@ def _look(view: View) -> Iterator[Finding]:
             wanted = {feature: flag for flag in op.flags for feature in _asked(flag)}
             lacking = [feature for feature in wanted if feature not in cpu.flags]
             if lacking:
-                words, command = remedy_for(op)
+                words, command = remedy_for(op, view.facts)
                 flags = listed(wanted[feature] for feature in lacking)
                 yield Finding(
                     rule="isa.flags",

@@ -11,7 +11,16 @@ from collections.abc import Iterator
 
 from envbuild.doctor.collection import Op
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.words import OFFLOAD, cache_folder, listed, rebuilt_anyway, remedy_for, serves, torch_include
+from envbuild.doctor.words import (
+    OFFLOAD,
+    cache_folder,
+    listed,
+    rebuilt_anyway,
+    remedy_for,
+    serves,
+    shell_path,
+    torch_include,
+)
 from envbuild.model import Finding, Severity
 
 _SOURCE = "torch.utils.cpp_extension (_get_build_directory) and torch.utils.file_baton of torch 2.13.0"
@@ -46,7 +55,7 @@ def _locked(op: Op, age: float) -> Finding:
         "extensions root'",
         evidence=(f"{place}/lock: {age:.0f} s old",),
         fix=f"make sure that no process compiles there, and remove {place}/lock",
-        command=f"rm {place}/lock" if old else "",
+        command=f"rm {shell_path(place)}/lock" if old else "",
         source=_SOURCE,
     )
 
@@ -63,13 +72,13 @@ def _half(op: Op) -> Finding:
         evidence=(f"{place}: build.ninja, and no {op.name}.so",),
         fix=f"remove {place}, and compile the op before training to see what is wrong: "
         f"python -c 'from deepspeed.ops.op_builder import *' and the builder's load()",
-        command=f"rm -r {place}",
+        command=f"rm -r {shell_path(place)}",
         source=_SOURCE,
     )
 
 
 def _stale(view: View, op: Op, names: tuple[str, ...]) -> Finding:
-    words, command = remedy_for(op)
+    words, command = remedy_for(op, view.facts)
     again = rebuilt_anyway(op, view.collection)
     return Finding(
         rule="jit.stale",

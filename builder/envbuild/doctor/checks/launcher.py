@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
-_COUNTS = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "NNODES", "PET_NNODES")
+_COUNTS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
 def nodes(view: View) -> int:
-    """How many nodes are meant, as the scheduler's variables say; 1 where nothing says so."""
-    said = [view.collection.environment.get(name, "") for name in _COUNTS]
-    return max([1, *(int(text) for text in said if text.isascii() and text.isdigit() and len(text) < 7)])
+    """How many nodes are meant, as the scheduler's or the launcher's variables say; 1 where nothing says so."""
+    said = [_count(view, name) for name in _COUNTS]
+    every, here = _count(view, "WORLD_SIZE"), _count(view, "LOCAL_WORLD_SIZE")
+    return max([1, *said, -(-every // here) if here else 0])
+
+
+def _count(view: View, name: str) -> int:
+    text = view.collection.environment.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
 
 def look(view: View) -> Iterator[Finding]:

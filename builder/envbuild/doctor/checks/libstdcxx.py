@@ -58,6 +58,7 @@ def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> F
         if known.real(path) != known.real(chosen) and _enough(provides, wrong)
     ]  # fmt: skip
     remedies, shadowed = _remedies(view, known, chosen, wrong, better)
+    most = listed(has.get(family, f"no {family}") for family in newest)
     lacks = " and ".join(f"{version}{gcc_words(version, facts)}" for version in newest.values())
     choice = known.choice(LIBSTDCXX)
     own = choice is None or choice.why not in ("rpath", "runpath") or bringer in (choice.owner, *askers)
@@ -67,7 +68,7 @@ def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> F
         severity=Severity.ERROR,
         subject=chosen,
         message=f"{who} {'ask' if len(askers) > 1 else 'asks'} for {lacks}, and the libstdc++ that is loaded, "
-        f"{told(known.real(chosen), collection)}, has {listed(has.get(family, f'no {family}') for family in newest)} at most. It won by {why or 'its name'}{first}",
+        f"{told(known.real(chosen), collection)}, has {most} at most. It won by {why or 'its name'}{first}",
         why=f"a process has one libstdc++, whoever asks for it first; {OFFLOAD}",
         evidence=(
             *(f"{asker}: asks for {listed(_asked(wrong, asker))}" for asker in askers),
@@ -127,7 +128,7 @@ def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> 
     compiler = jit_compiler(collection)
     newest = view.facts.symbol_of_gcc(compiler.version) if compiler and compiler.version else None
     if has and newest and highest((has, newest), "GLIBCXX") == has and compiler is not None:
-        words, command = remedy_for(ops[0])
+        words, command = remedy_for(ops[0], view.facts)
         yield Remedy(words=f"{words} by {compiler.path} (GCC {compiler.version}), which is old enough", command=command)
     elif has:
         gcc = view.facts.gcc_of_symbol(has)

@@ -28,7 +28,7 @@ _PACKAGES = {
 
 def _look(view: View) -> Iterator[Finding]:
     known = answers(view.collection)
-    if known.problem:
+    if known.problem and view.collection.interpreter is not None:
         yield Finding(
             rule="loader.unknown",
             severity=Severity.INFO,
@@ -45,8 +45,11 @@ def _look(view: View) -> Iterator[Finding]:
 
 def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
     groups: dict[str, list[Choice]] = {}
+    # Where torch itself does not load, nobody finds its libraries: that is no fault of theirs.
+    torch = all(loading.works for path, loading in known.loadings.items() if "/torch/" in path)
     for choice in known.unresolved:
-        groups.setdefault(choice.name, []).append(choice)
+        if torch or not choice.name.startswith(("libtorch", "libc10")):
+            groups.setdefault(choice.name, []).append(choice)
     for name, choices in groups.items():
         askers = [choice.asker or name for choice in choices]
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
@@ -80,7 +83,7 @@ def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
     if name.startswith(("libtorch", "libc10")):
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
-            words, command = remedy_for(ops[0])
+            words, command = remedy_for(ops[0], view.facts)
             return f"it was linked against another torch: {words}", command
         return "import torch before it: it finds torch's libraries only when they are loaded", ""
     found = re.match(r"lib(cudart|cublas|cudnn|nccl|cusparse|cufft|curand|cusolver|nvrtc)\w*\.so\.(\d+)", name)
@@ -88,7 +91,7 @@ def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
         built = f", and this torch is built for {torch.cuda or 'no CUDA'}" if torch is not None and torch.ok else ""
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
-            words, command = remedy_for(ops[0])
+            words, command = remedy_for(ops[0], view.facts)
             return f"it was linked against another CUDA{built}: {words}", command
         return "install torch again with its dependencies: its CUDA libraries come as nvidia-* wheels", ""
     return f"install what brings {name}, or the package of {askers[0].rpartition('/')[2]} again", ""

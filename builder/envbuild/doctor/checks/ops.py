@@ -21,14 +21,14 @@ def _look(view: View) -> Iterator[Finding]:
             continue
         broken = view.collection.libraries.broken.get(known.real(op.file))
         if broken is not None:
-            yield _broken(op, broken)
+            yield _broken(view, op, broken)
         elif op.sm:
             yield from _gpu(view, op)
     yield from _python(view)
 
 
-def _broken(op: Op, reason: str) -> Finding:
-    words, command = remedy_for(op)
+def _broken(view: View, op: Op, reason: str) -> Finding:
+    words, command = remedy_for(op, view.facts)
     return Finding(
         rule="ops.damaged",
         severity=Severity.ERROR,
@@ -50,7 +50,7 @@ def _gpu(view: View, op: Op) -> Iterator[Finding]:
         if any(cubin_runs_on(code, sm) for code in cubins):
             continue
         alone = any(ptx_runs_on(code, sm) for code in ptx)
-        words, command = remedy_for(op)
+        words, command = remedy_for(op, view.facts)
         wanted = f"{sm}+PTX" if alone else sm
         yield Finding(
             rule="ops.sm",
@@ -76,7 +76,7 @@ def _python(view: View) -> Iterator[Finding]:
         name = (op.file or "").rpartition("/")[2]
         if tag is None or op.kind != "prebuilt" or ".cpython-" not in name or tag in name:
             continue
-        words, command = remedy_for(op)
+        words, command = remedy_for(op, view.facts)
         yield Finding(
             rule="ops.python",
             severity=Severity.ERROR,

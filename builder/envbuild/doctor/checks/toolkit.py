@@ -12,6 +12,7 @@ from envbuild.matrix.rules.language import deepspeed_for_cuda13
 from envbuild.matrix.rules.toolkit import toolkit_is_torchs
 from envbuild.model import Finding, Severity
 
+_HEADER = "cuda_runtime.h"
 _WHY = "The op is compiled when training first needs it: that is where it would end, after the model was loaded."
 _SOURCE = "torch.utils.cpp_extension, _find_cuda_home; DeepSpeed op_builder/builder.py, installed_cuda_version"
 
@@ -26,6 +27,7 @@ def look(view: View) -> Iterator[Finding]:
     if kit is None or not kit.nvcc:
         yield _no_compiler(view, cuda, kit, ops, home)
         return
+    yield from _without_headers(view, kit, cuda, ops)
     yield from _another_version(view, kit, cuda, ops)
     yield from _another_gpu(view, kit)
 
@@ -58,6 +60,24 @@ def _no_compiler(view: View, cuda: str, kit: Toolkit | None, ops: tuple[str, ...
         evidence=(f"torch is built for CUDA {cuda}", *_seen(view)),
         source=_SOURCE,
     )
+
+
+def _without_headers(view: View, kit: Toolkit, cuda: str, ops: tuple[str, ...]) -> Iterator[Finding]:
+    """An nvcc on PATH that lies elsewhere than its toolkit, as a link or a script: torch takes the folder above it."""
+    better = _fitting(view, cuda)
+    if ops and _HEADER not in kit.headers:
+        yield Finding(
+            rule="toolkit.headers",
+            severity=Severity.ERROR,
+            subject=kit.path,
+            message=f"torch takes {kit.path} for the CUDA toolkit (found by {kit.found_by or 'torch'}), and it has no "
+            f"{_HEADER}, which {', '.join(ops)} includes",
+            why=_WHY,
+            fix=f"set CUDA_HOME to {better.path}" if better else "set CUDA_HOME to the toolkit's own folder",
+            command=f"export CUDA_HOME={better.path}" if better and _plain(better.path) else "",
+            evidence=tuple(_seen(view)),
+            source=_SOURCE,
+        )
 
 
 def _another_version(view: View, kit: Toolkit, cuda: str, ops: tuple[str, ...]) -> Iterator[Finding]:
@@ -114,7 +134,8 @@ def _another_gpu(view: View, kit: Toolkit) -> Iterator[Finding]:
 
 def _fitting(view: View, cuda: str) -> Toolkit | None:
     """Another toolkit of the machine that is torch's version."""
-    return next((kit for kit in view.collection.toolkits if kit.nvcc and minor(kit.version) == cuda), None)
+    whole = (kit for kit in view.collection.toolkits if kit.nvcc and _HEADER in kit.headers)
+    return next((kit for kit in whole if minor(kit.version) == cuda), None)
 
 
 def _seen(view: View) -> Iterator[str]:
