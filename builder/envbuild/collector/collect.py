@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from . import choose, gpu, libaio, machine, masking, nvme, ops, system, toolkits, tools
+from . import choose, gpu, libaio, machine, masking, nvme, ops, symbols, system, toolkits, tools
 from .common import Host, Parts, real, temporary, unique
 from .environment import environment
 from .interpreter import Examined, described, imports
@@ -147,7 +147,20 @@ def _interpreter(child, python, folder, environ, parts):
 
 def _ops(host, interpreter):
     folders = interpreter.get("path") or []
-    return ops.prebuilt(folders) + ops.cached(host) + ops.others(folders)
+    found = ops.prebuilt(folders) + ops.cached(host) + ops.others(folders)
+    lib = _torch_lib(interpreter)
+    for op in found if lib else ():
+        if op.get("file"):
+            op["absent"] = symbols.absent(op["file"], lib)
+    return found
+
+
+def _torch_lib(interpreter):
+    """The folder of torch's libraries; None without a torch."""
+    for folder in interpreter.get("path") or ():
+        if os.path.isfile(os.path.join(folder, "torch", "__init__.py")):
+            return os.path.join(folder, "torch", "lib")
+    return None
 
 
 def _libraries(interpreter, found, environ):
@@ -155,7 +168,12 @@ def _libraries(interpreter, found, environ):
     from .libraries import libraries
 
     level = ((found.get("machine") or {}).get("cpu") or {}).get("level")
-    return libraries(interpreter, seeds(interpreter, found["ops"] or []), environ, level)
+    seen = libraries(interpreter, seeds(interpreter, found["ops"] or []), environ, level)
+    copies = [path for path in seen.get("files") or {} if os.path.basename(path).startswith("libnccl.so")]
+    lib = _torch_lib(interpreter)
+    if lib and copies:
+        seen["lacks"] = symbols.nccl_lacks([os.path.join(lib, "libtorch_cuda.so")], copies)
+    return seen
 
 
 def seeds(interpreter, compiled):

@@ -8,7 +8,7 @@ import zlib
 SECRET = "***"
 # Words that may be a name and mean something else too: replaced everywhere, they would make the document say nonsense.
 _COMMON = frozenset(
-    """root user users admin nobody guest default ubuntu debian centos rhel rocky alma fedora suse arch alpine amazon
+    """envbuild root user users admin nobody default ubuntu debian centos rhel rocky alma fedora suse arch alpine amazon
     localhost localdomain local home host hosts gpu cpu cuda nvidia python python3 conda anaconda miniconda mamba torch
     pytorch deepspeed lib lib64 bin usr opt etc var tmp srv mnt data dev proc sys run include share site packages work
     workspace project projects src code test tests train model models build docker podman runner jovyan vagrant app

@@ -71,9 +71,9 @@ def file_of(op: Op, known: Answers) -> ElfFile | None:
 
 def _compilers(collection: Collection) -> Iterator[Layer]:
     compiler = jit_compiler(collection)
-    if compiler is None:
+    if compiler is None and collection.interpreter is not None:
         yield Layer(name="compiler", title="compiler of JIT ops", note="there is none")
-    else:
+    elif compiler is not None:
         by = "by CXX" if compiler.role == "CXX" else "by PATH"
         yield Layer(
             name="compiler", title="compiler of JIT ops", where=compiler.path or compiler.name,

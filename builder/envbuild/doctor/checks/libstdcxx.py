@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from envbuild.doctor.collection import Collection
 from envbuild.doctor.layers import LIBSTDCXX
 from envbuild.doctor.loading import Answers, answers
 from envbuild.doctor.remedies import Remedy, Trial, copies, cures, trials
@@ -20,9 +19,10 @@ from envbuild.doctor.words import (
     is_clang,
     jit_compiler,
     listed,
+    named,
     op_at,
+    release,
     remedy_for,
-    title,
     told,
 )
 from envbuild.elf import Missing, by_family, highest
@@ -50,7 +50,7 @@ def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> F
     collection, facts = view.collection, view.facts
     newest = _newest(wrong)
     askers = list(dict.fromkeys(missing.asker for missing in wrong))
-    who = listed(_named(asker, collection) for asker in askers)
+    who = named(askers, collection)
     has = by_family(file.provides) if (file := known.read(chosen)) else {}
     why, bringer = known.why(LIBSTDCXX), known.bringer(LIBSTDCXX)
     better = [
@@ -58,14 +58,17 @@ def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> F
         if known.real(path) != known.real(chosen) and _enough(provides, wrong)
     ]  # fmt: skip
     remedies, shadowed = _remedies(view, known, chosen, wrong, better)
+    most = listed(has.get(family, f"no {family}") for family in newest)
     lacks = " and ".join(f"{version}{gcc_words(version, facts)}" for version in newest.values())
-    first = f"; {_named(bringer, collection)} was loaded first and brought it" if bringer not in ("", *askers) else ""
+    choice = known.choice(LIBSTDCXX)
+    own = choice is None or choice.why not in ("rpath", "runpath") or bringer in (choice.owner, *askers)
+    first = "" if own else f"; {named([bringer], collection)} was loaded first and brought it"
     return Finding(
         rule="libstdcxx.shadowed" if shadowed else "libstdcxx",
         severity=Severity.ERROR,
         subject=chosen,
-        message=f"{who} asks for {lacks}, and the libstdc++ that is loaded, {told(chosen, collection)}, has "
-        f"{listed(has.get(family, f'no {family}') for family in newest)} at most. It won by {why or 'its name'}{first}",
+        message=f"{who} {'ask' if len(askers) > 1 else 'asks'} for {lacks}, and the libstdc++ that is loaded, "
+        f"{told(known.real(chosen), collection)}, has {most} at most. It won by {why or 'its name'}{first}",
         why=f"a process has one libstdc++, whoever asks for it first; {OFFLOAD}",
         evidence=(
             *(f"{asker}: asks for {listed(_asked(wrong, asker))}" for asker in askers),
@@ -74,7 +77,7 @@ def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> F
               f"{listed(copies(collection, known, LIBSTDCXX)[path].values())}" for path in better[:3]),
         ),
         fix="; or ".join(remedy.words for remedy in remedies),
-        command=next((remedy.command for remedy in remedies if remedy.command), "") if remedies[0].command else "",
+        command=remedies[0].command,
         source=_SOURCE,
     )  # fmt: skip
 
@@ -97,8 +100,8 @@ def _remedies(
                 command=f"conda install -p {prefix} -c conda-forge '{wanted}'",
             )
         )
-    found += _rebuilds(view, known, chosen, wrong)
-    if not found or not taken_away:
+    if not taken_away:
+        found += _rebuilds(view, known, chosen, wrong)
         found += [_said(trial) for trial in tried if trial not in taken_away][:1]
     if not found:
         wanted = listed(_newest(wrong).values())
@@ -109,27 +112,27 @@ def _remedies(
 
 
 def _said(trial: Trial) -> Remedy:
-    return Remedy(words=f"{trial.remedy.words} (tried on what was recorded: everything then resolves)"
-                  if not trial.after.missing and not trial.after.unresolved
-                  else f"{trial.remedy.words} (tried on what was recorded: this is then gone)",
-                  command=trial.remedy.command)  # fmt: skip
+    whole = not trial.after.missing and not trial.after.unresolved
+    said = "every library then resolves" if whole else "this is then gone"
+    return Remedy(words=f"{trial.remedy.words} (tried on what was seen: {said})", command=trial.remedy.command)
 
 
 def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> Iterator[Remedy]:
     """Compiling the ops again helps where the compiler that would do it is old enough."""
     collection = view.collection
-    ops = [op for asker in dict.fromkeys(missing.asker for missing in wrong) if (op := op_at(asker, collection))]
-    if not ops:
+    askers = dict.fromkeys(missing.asker for missing in wrong)
+    ops = [op for asker in askers if (op := op_at(asker, collection))]
+    if not ops or len(ops) < len(askers):
         return
     has = by_family(file.provides).get("GLIBCXX") if (file := known.read(chosen)) else None
     compiler = jit_compiler(collection)
     newest = view.facts.symbol_of_gcc(compiler.version) if compiler and compiler.version else None
     if has and newest and highest((has, newest), "GLIBCXX") == has and compiler is not None:
-        words, command = remedy_for(ops[0])
+        words, command = remedy_for(ops[0], view.facts)
         yield Remedy(words=f"{words} by {compiler.path} (GCC {compiler.version}), which is old enough", command=command)
     elif has:
         gcc = view.facts.gcc_of_symbol(has)
-        limit = f" that is no newer than the GCC {gcc.split('.')[0]} of that libstdc++" if gcc else ""
+        limit = f" that is no newer than the GCC {release(gcc)} of that libstdc++" if gcc else ""
         yield Remedy(words=f"compile {listed(op.name for op in ops)} by a compiler{limit} (CXX)")
 
 
@@ -157,11 +160,6 @@ def _next(view: View, known: Answers) -> Iterator[Finding]:
         command=f"conda install -p {prefix} -c conda-forge '{wanted}'" if prefix else "",
         source=_SOURCE,
     )
-
-
-def _named(path: str, collection: Collection) -> str:
-    op = op_at(path, collection)
-    return f"{title(op)} ({path})" if op else path
 
 
 def _asked(wrong: Iterable[Missing], asker: str) -> list[str]:
