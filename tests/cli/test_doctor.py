@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import CPU_ADAM, gpu_machine, machine, op_file
 
 from envbuild.doctor.checks import CHECKS
 from envbuild.pipeline.examine import collection_text
+from machines import CPU_ADAM, gpu_machine, machine, op_file
 
 BROKEN = {"files": {CPU_ADAM: op_file(glibcxx="GLIBCXX_3.4.33")}, "deepspeed": {"ok": False, "error": "ImportError: x"}}
 LATER = "2026-12-01T10:00:00Z"
@@ -82,7 +82,9 @@ def test_since_says_what_changed_and_which_findings_are_new(cli: Any, saved: dic
 
 def test_a_machine_can_be_held_to_a_row_or_to_versions(cli: Any, saved: dict[str, str]) -> None:
     row = cli("doctor", "--from", saved["good"], "--row", "a100-cu118", "--json")
-    assert row.json["held"] == "the row a100-cu118" and any(each["rule"] == "row.torch" for each in row.json["findings"])
+    assert row.json["held"] == "the row a100-cu118" and any(
+        each["rule"] == "row.torch" for each in row.json["findings"]
+    )
     said = cli("doctor", "--from", saved["good"], "--torch", "2.11.0", "--gpu", "h200", "--json")
     assert said.code == 0 and said.json["held"] == "torch 2.11.0, gpu h200"
     much = cli("doctor", "--from", saved["good"], "--params", "700b", "--only", "memory")
