@@ -109,13 +109,11 @@ def test_checks_can_be_listed_and_chosen(cli: Any, saved: dict[str, str]) -> Non
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_nothing_is_wider_than_the_terminal(columns: int, cli: Any, saved: dict[str, str]) -> None:
-    for more in ((), ("-v",), ("--since", saved["good"])):
-        done = cli("doctor", "--from", saved["bad"], *more, COLUMNS=str(columns))
-        wide = [each for each in done.out.splitlines() if len(each) > columns and "$ " not in each]
-        assert wide == []
+    done = cli("doctor", "--from", saved["bad"], "-v", "--since", saved["good"], COLUMNS=str(columns))
+    assert [each for each in done.out.splitlines() if len(each) > columns and "$ " not in each] == []
 
 
-def test_an_ascii_terminal_and_a_reader_that_leaves(cli: Any, saved: dict[str, str]) -> None:
+def test_an_ascii_terminal_gets_ascii(cli: Any, saved: dict[str, str]) -> None:
     done = cli("doctor", "--from", saved["bad"], "-v", PYTHONIOENCODING="ascii", LC_ALL="C")
     assert done.code == 1 and done.out.isascii()
 
@@ -143,21 +141,22 @@ def test_what_cannot_be_used_is_exit_code_2_with_the_place(
 ) -> None:
     done = cli("doctor", *(each.format(facts=saved["good"]) for each in arguments))
     assert done.code == 2 and words in done.err and done.out == "", done.err
-    told = cli("doctor", *(each.format(facts=saved["good"]) for each in arguments), "--json")
-    assert told.code == 2 and told.json["schema"] == "envbuild.error/1"
+
+
+def test_an_error_is_a_document_too(cli: Any) -> None:
+    told = cli("doctor", "--only", "shn", "--json")
+    assert told.code == 2 and told.json["schema"] == "envbuild.error/1" and "shm" in told.json["hint"]
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"\x00\xff\xfe", b"{", b"[]", b'{"schema": "envbuild.collection/99"}', b"\x1f\x8b\x08", b"[" * 100_000,
-     b'{"schema": "envbuild.collection/1", "taken": 5}', b'{"schema": "envbuild.collection/1"', b"nan"],
-)  # fmt: skip
+    "content", [b"", b"\x00\xff\xfe", b'{"schema": "envbuild.collection/1"', b'{"schema": "envbuild.collection/99"}']
+)
 def test_any_bytes_are_input(content: bytes, cli: Any, saved: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_bytes(content)
-    for arguments in (("--from", str(path)), ("--from", saved["good"], "--since", str(path))):
-        done = cli("doctor", *arguments)
-        assert done.code == 2 and "error: " in done.err and str(path) in done.err and done.out == ""
+    arguments = ("--from", str(path)) if content else ("--from", saved["good"], "--since", str(path))
+    done = cli("doctor", *arguments)
+    assert done.code == 2 and "error: " in done.err and str(path) in done.err and done.out == ""
 
 
 def test_facts_with_nothing_in_them_are_facts(cli: Any, tmp_path: Path) -> None:
@@ -171,9 +170,8 @@ def test_no_engine_and_no_room_are_exit_code_3(cli: Any, saved: dict[str, str], 
     done = cli("doctor", "--image", "team/train:1")
     assert done.code == 3 and "hint: " in done.err
     (tmp_path / "file").write_text("")
-    for option in ("--html", "--report", "--save"):
-        done = cli("doctor", "--from", saved["good"], option, str(tmp_path / "file" / "x"))
-        assert done.code == 3 and "file" in done.err
+    full = cli("doctor", "--from", saved["good"], "--html", str(tmp_path / "file" / "x"))
+    assert full.code == 3 and "file" in full.err
 
 
 def test_the_collector_is_written_for_another_machine(cli: Any, tmp_path: Path) -> None:
