@@ -309,9 +309,9 @@ def _cpu() -> dict[str, Any]:
               for name in ("gcc", "g++")),
             *(_tool(name, "shell", f"/usr/bin/{name}", f"/usr/bin/x86_64-linux-gnu-{real}-12", "12.2.0")
               for name, real in (("cc", "gcc"), ("c++", "g++"))),
-            _tool("gcc-12", "CC", "/usr/bin/gcc-12", "/usr/bin/x86_64-linux-gnu-gcc-12", "12.2.0"),
-            _tool("g++-12", "CXX", "/usr/bin/g++-12", "/usr/bin/x86_64-linux-gnu-g++-12", "12.2.0"),
-            _tool("x86_64-linux-gnu-g++", "sysconfig", "/usr/bin/x86_64-linux-gnu-g++",
+            _tool("CC", "CC", "/usr/bin/gcc-12", "/usr/bin/x86_64-linux-gnu-gcc-12", "12.2.0"),
+            _tool("CXX", "CXX", "/usr/bin/g++-12", "/usr/bin/x86_64-linux-gnu-g++-12", "12.2.0"),
+            _tool("CXX", "sysconfig", "/usr/bin/x86_64-linux-gnu-g++",
                   "/usr/bin/x86_64-linux-gnu-g++-12", "12.2.0"),
             _tool("ninja", "shell", "/opt/venv/bin/ninja", "/opt/venv/bin/ninja", "1.13.0"),
             _tool("ld", "shell", "/usr/bin/ld", "/usr/bin/x86_64-linux-gnu-ld.bfd", "2.40"),

@@ -37,6 +37,7 @@ from machines import (
     LIB,
     LIBCUDA,
     NCCL,
+    SHM_COMM,
     SITE,
     STDCXX,
     TORCH,
@@ -46,6 +47,7 @@ from machines import (
     native,
     op,
     op_file,
+    packages,
     stdcxx,
     view,
 )
@@ -145,7 +147,10 @@ FAULTS: dict[str, Fault] = {
     "the system's libstdc++ is too old for torch, conda has a better one": Fault(
         machine(
             files={STDCXX: stdcxx(19, 7), f"{CONDA}/lib/libstdc++.so.6": stdcxx(33, 15)},
-            libraries={"elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6"]}},
+            libraries={
+                "elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6"]},
+                "paths": {f"{CONDA}/lib/": f"{CONDA}/lib"},
+            },
         ),
         "libstdcxx",
         ERROR,
@@ -165,7 +170,7 @@ FAULTS: dict[str, Fault] = {
         machine(files={STDCXX: stdcxx(9, 13)}), "libstdcxx", ERROR, ("GLIBCXX_3.4.9 at most",), ("use a base",)
     ),
     "the compiler of the next op is newer than the libstdc++": Fault(
-        machine(tools=[{"name": "g++-14", "role": "CXX", "path": "/usr/bin/g++-14", "version": "14.2.0"}]),
+        machine(tools=[{"name": "CXX", "role": "CXX", "path": "/usr/bin/g++-14", "version": "14.2.0"}]),
         "libstdcxx.jit",
         WARNING,
         ("/usr/bin/g++-14", "GLIBCXX_3.4.33", "GLIBCXX_3.4.30"),
@@ -403,6 +408,13 @@ FAULTS: dict[str, Fault] = {
         ("-D__AVX512__", "no avx512f"),
         command=f"rm -r {CACHE}/cpu_adam",
     ),
+    "AVX-512 in the code of a prebuilt op": Fault(
+        machine(ops=[op(CPU_ADAM, wide=900.0)], machine={"cpu": {"flags": ["avx", "avx2", "fma"]}}),
+        "isa.code",
+        ERROR,
+        ("full of AVX-512",),
+        ("DS_BUILD_CPU_ADAM=1",),
+    ),
     "an import that an instruction has ended": Fault(
         machine(torch={"ok": False, "signal": 4, "error": "ended by signal 4"}), "isa.signal", ERROR, ("illegal",)
     ),
@@ -411,8 +423,9 @@ FAULTS: dict[str, Fault] = {
             environment={"CC": None},
             tools=[
                 {"name": "c++", "role": "shell", "path": "/usr/bin/c++", "version": "12.2.0"},
-                {"name": "x86_64-conda-linux-gnu-c++", "role": "sysconfig"},
+                {"name": "CXX", "role": "sysconfig", "error": "not found"},
             ],
+            interpreter={"build": {"CXX": "x86_64-conda-linux-gnu-c++ -pthread"}},
         ),
         "compilers.python",
         WARNING,
@@ -459,6 +472,16 @@ def test_a_newer_compatibility_library_and_a_gcc_toolset_are_fine() -> None:
     assert found(newer) == []
     toolset = {"name": "c++", "role": "shell", "path": "/opt/rh/gcc-toolset-14/root/usr/bin/c++", "version": "14.2.1"}
     assert found(machine(tools=[toolset])) == []
+
+
+def test_code_that_asks_the_cpu_first_is_fine() -> None:
+    without = {"cpu": {"flags": ["avx", "avx2", "fma"]}}
+    assert found(machine(ops=[op(CPU_ADAM, wide=2.2), op(SHM_COMM, wide=90.0)], machine=without)) == []
+    # DeepSpeed 0.19.7 compiles the same code, and does not ask.
+    old = machine(
+        ops=[op(SHM_COMM, wide=90.0)], machine=without, interpreter={"packages": packages(deepspeed="0.19.7")}
+    )
+    assert [finding.rule for finding in found(old)] == ["isa.code"]
 
 
 def test_nothing_collected_is_nothing_said_and_no_crash() -> None:
