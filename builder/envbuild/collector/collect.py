@@ -13,6 +13,7 @@ from .interpreter import Examined, described, imports
 SCHEMA = "envbuild.collection/1"
 VERSION = "1"
 _THREADS = 8
+_NCCL = "libnccl.so.2"
 
 
 class Wanted:
@@ -131,15 +132,13 @@ def _part(parts, name, work):
 def _interpreter(child, python, folder, environ, parts):
     """What the interpreter is. One that does not start in the user's environment is asked again without it."""
     said = child.first() if child is not None else None
-    if said is None:
-        if child is not None:
-            pieces = child.finish()
+    if said is None and child is not None:
+        said = child.finish().get("interpreter")
+        if said is None:
             parts.fail("interpreter", "{}; {}".format(child.ended(), " | ".join(child.printed()[-5:])))
-            said = pieces.get("interpreter")
-        keep = ("PATH", "HOME", "LANG", "TMPDIR")
-        bare = {name: value for name, value in environ.items() if name in keep}
-        again = Examined(python, bare, folder, False, 20.0)
-        said = said or again.finish().get("interpreter")
+    if said is None:
+        bare = {name: value for name, value in environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+        said = Examined(python, bare, folder, False, 20.0).finish().get("interpreter")
     if said is None:
         raise ValueError("{} says nothing of itself, in an empty environment either".format(python))
     return described(said)
@@ -148,19 +147,8 @@ def _interpreter(child, python, folder, environ, parts):
 def _ops(host, interpreter):
     folders = interpreter.get("path") or []
     found = ops.prebuilt(folders) + ops.cached(host) + ops.others(folders)
-    lib = _torch_lib(interpreter)
-    for op in found if lib else ():
-        if op.get("file"):
-            op["absent"] = symbols.absent(op["file"], lib)
-    return found
-
-
-def _torch_lib(interpreter):
-    """The folder of torch's libraries; None without a torch."""
-    for folder in interpreter.get("path") or ():
-        if os.path.isfile(os.path.join(folder, "torch", "__init__.py")):
-            return os.path.join(folder, "torch", "lib")
-    return None
+    lib = torch_lib(interpreter)
+    return ops.absent(found, interpreter.get("version"), lib) if lib else found
 
 
 def _libraries(interpreter, found, environ):
@@ -168,32 +156,38 @@ def _libraries(interpreter, found, environ):
     from .libraries import libraries
 
     level = ((found.get("machine") or {}).get("cpu") or {}).get("level")
-    seen = libraries(interpreter, seeds(interpreter, found["ops"] or []), environ, level)
-    copies = [path for path in seen.get("files") or {} if os.path.basename(path).startswith("libnccl.so")]
-    lib = _torch_lib(interpreter)
-    if lib and copies:
-        seen["lacks"] = symbols.nccl_lacks([os.path.join(lib, "libtorch_cuda.so")], copies)
-    return seen
+    answer = libraries(interpreter, seeds(interpreter, found["ops"] or []), environ, level)
+    lib = torch_lib(interpreter)
+    if lib:
+        copies = [path for path, file in answer["files"].items() if file.get("soname") == _NCCL]
+        copies += answer["elsewhere"].get(_NCCL, ())
+        askers = [os.path.join(lib, name) for name in sorted(os.listdir(lib)) if name.startswith("libtorch_cuda")]
+        answer["lacks"] = symbols.nccl_lacks(askers, unique(copies))
+    return answer
+
+
+def torch_lib(interpreter):
+    """The folder torch/lib that the interpreter would import from; None without torch."""
+    for folder in interpreter.get("path") or ():
+        if os.path.isfile(os.path.join(folder, "torch", "__init__.py")):
+            lib = os.path.join(folder, "torch", "lib")
+            return lib if os.path.isdir(lib) else None
+    return None
 
 
 def seeds(interpreter, compiled):
     """The native files that a training process loads, in about its order; the interpreter itself is not among them."""
     found = []
-    for folder in interpreter.get("path") or ():
-        package = os.path.join(folder, "torch")
-        if os.path.isfile(os.path.join(package, "__init__.py")):
-            lib = os.path.join(package, "lib")
-            names = sorted(os.listdir(lib)) if os.path.isdir(lib) else []
-            # torch/__init__.py opens libtorch_global_deps.so before everything else.
-            names.sort(key=lambda name: name != "libtorch_global_deps.so")
-            found += [os.path.join(lib, name) for name in names if ".so" in name]
-            found[1:1] = [os.path.join(package, name) for name in sorted(os.listdir(package)) if _is_extension(name)]
-            break
-    python = "py" + "".join((interpreter.get("version") or "").split(".")[:2])
-    for op in compiled:
-        foreign = op["kind"] == "cached" and op.get("key") and not (op["key"] + "_").startswith(python)
-        if op.get("file") and not foreign:
-            found.append(op["file"])
+    lib = torch_lib(interpreter)
+    if lib:
+        names = [name for name in sorted(os.listdir(lib)) if ".so" in name]
+        # torch/__init__.py opens libtorch_global_deps.so before everything else.
+        names.sort(key=lambda name: name != "libtorch_global_deps.so")
+        package = os.path.dirname(lib)
+        found += [os.path.join(lib, name) for name in names]
+        found[1:1] = [os.path.join(package, name) for name in sorted(os.listdir(package)) if _is_extension(name)]
+    python = interpreter.get("version")
+    found += [op["file"] for op in compiled if op.get("file") and not ops.foreign(op, python)]
     return unique(found)
 
 

@@ -63,6 +63,7 @@ class Examined:
         self._pieces = Reader(os.fdopen(told, "rb"), keep=16 << 20)
         self._printed = Reader(self._child.stdout)
         self.code = None
+        self._finished = False
 
     def first(self):
         """What the interpreter is, as soon as it says so; None when it does not."""
@@ -76,9 +77,11 @@ class Examined:
         return self._found(1.0).get("interpreter")
 
     def finish(self):
-        """Wait for the end, for as long as there is time; returns all pieces by their names."""
-        self.code = wait(self._child, max(0.1, self.timeout - (time.time() - self.began)))
-        end_group(self._child)
+        """Wait for the end, for as long as there is time; returns all pieces by their names. May be asked again."""
+        if not self._finished:
+            self.code = wait(self._child, max(0.1, self.timeout - (time.time() - self.began)))
+            end_group(self._child)
+            self._finished = True
         return self._found(2.0)
 
     def printed(self):

@@ -1,13 +1,17 @@
 """DeepSpeed's compiled ops: those in the package, and those that torch compiled into its cache of extensions."""
 
+import contextlib
 import glob
 import os
 import re
 import time
 
+from . import gpucode, symbols
 from .common import real, unique
+from .elf import Damaged
 
 _COUNT = 200
+_SYMBOLS = 500
 _NINJA_BYTES = 1 << 20
 # Flags that decide whether an op fits to a torch, to a CPU, to a GPU.
 _FLAGS = re.compile(
@@ -127,19 +131,30 @@ def age(path):
 
 def contents(path):
     """What is read of the file itself; nothing of one that is no ELF file, or damaged."""
-    found = {}
-    try:
-        from . import binary
-        from .elf import Damaged
-    except ImportError:
-        return found
-    try:
-        with open(path, "rb") as stream:
-            found["undefined"] = binary.undefined(stream)
-            found["sm"] = binary.gpus(stream)
-    except (OSError, Damaged):
-        pass
+    found = {"undefined": symbols.undefined(path)[:_SYMBOLS], "sm": []}
+    with contextlib.suppress(OSError, Damaged), open(path, "rb") as stream:
+        found["sm"] = gpucode.gpus(stream)
     return found
+
+
+def absent(found, python, lib):
+    """Says of each op what it asks of torch in vain; not of those that another Python has in the cache.
+
+    Args:
+        found: The ops.
+        python: The examined interpreter's version, such as 3.11.2.
+        lib: The folder torch/lib.
+    """
+    for op in found:
+        if op.get("file") and not foreign(op, python):
+            op["absent"] = symbols.absent(op["undefined"], lib)
+    return found
+
+
+def foreign(op, python):
+    """Whether a cached op belongs to another Python than the examined one; the cache's folders begin with py311."""
+    mine = "py" + "".join((python or "").split(".")[:2])
+    return op["kind"] == "cached" and bool(op.get("key")) and not re.match(mine + r"(?!\d)", op["key"])
 
 
 def others(folders):

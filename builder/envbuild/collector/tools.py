@@ -8,6 +8,7 @@ from .common import describe, is_program, real, run, unique, version_in
 
 _SHELL = ("c++", "g++", "gcc", "cc", "ld", "nvcc", "ninja", "cmake", "clang++", "pdsh", "ssh", "mpirun", "numactl")
 _VARIABLES = ("CC", "CXX", "CUDAHOSTCXX", "NVCC_CCBIN", "PYTORCH_NVCC")
+_WRAPPERS = ("ccache", "sccache", "distcc", "icecc", "env", "time", "nice")
 _VERSION_SECONDS = 10.0
 _COMPILE_SECONDS = 30.0
 # Uses the standard library, strings and exceptions: what an op would.
@@ -43,11 +44,12 @@ def wanted(host, build, cuda_home):
 
 
 def _program(host, command):
-    """The program of a command such as ``ccache g++ -pthread``; a wrapper is what is started."""
+    """The compiler of a command such as ``ccache g++ -pthread``: what wraps it makes no code."""
     try:
         words = shlex.split(command)
     except ValueError:
         words = command.split()
+    words = [word for word in words if os.path.basename(word) not in _WRAPPERS]
     return host.which(words[0]) if words else None
 
 
