@@ -403,14 +403,18 @@ class Libraries(Seen):
     Attributes:
         files: ELF files by their real path.
         broken: Real path -> why it could not be read; a file that is no ELF begins with "not ELF".
-        paths: Every path that was tried and is there -> its real path: links and files in real folders, and the folders
-            that were searched. RecordedRoot walks any path through it. What is not in it is not there.
+        paths: Every path that was tried and is there -> its real path: files, links and folders in real folders, so
+            that any path can be walked as the kernel does. What is not in it is not there. With a slash at its end, a
+            folder that was looked into for every library that anybody asks for.
         cache: /etc/ld.so.cache, zlib-compressed, base64.
         preload: /etc/ld.so.preload.
         seeds: What would be loaded into the process, in order: the interpreter first, then torch's libraries, ops.
         folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
         elsewhere: Copies of the libraries that matter in places where no search would look: soname -> real paths.
         lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
+        elsewhere: Copies of the libraries that matter in usual places, those that a search finds among them:
+            soname -> real paths.
+        errors: Why there is no loader, and where the search was cut short.
     """
 
     loader: Loader | None = None
@@ -423,6 +427,7 @@ class Libraries(Seen):
     folder: str = "/"
     elsewhere: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     lacks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    errors: tuple[str, ...] = ()
 
 
 class Owner(Seen):

@@ -41,6 +41,7 @@ class Answers:
     _root: RecordedRoot = field(repr=False)
     _seeds: tuple[str, ...] = field(repr=False)
     _names: Mapping[str, Loaded] = field(default_factory=dict, repr=False)
+    _process: elf.Process | None = field(default=None, repr=False)
 
     @property
     def all(self) -> tuple[Loading, ...]:
@@ -82,7 +83,8 @@ class Answers:
         """What made the loader take it, in words: ``RUNPATH of /x/libtorch_cuda.so``; empty where it did not."""
         choice = self.choice(name_or_path)
         if choice is None:
-            return ""
+            system = self._root.linker
+            return "the loader itself" if system is not None and name_or_path == system.path else ""
         plain = {
             "start": "the interpreter itself",
             "dlopen": "loaded by its path",
@@ -120,6 +122,17 @@ class Answers:
     def knows(self, folder: str) -> bool:
         """Whether a folder was looked into. To ``what_if``, one that was not is empty: try no remedy with it."""
         return self._root.knows(folder)
+
+    def find(self, name: str) -> Loaded | None:
+        """What a dlopen of a name, such as ``libcuda.so.1``, would give in the end; None when it fails.
+
+        The collector looked for libcuda, NVML, NCCL, libaio and what anything needs, and for no other names.
+        """
+        if self._process is None:
+            return None
+        process = self._process.fork()
+        process.dlopen(name)
+        return process.provider(name)
 
     def what_if(
         self, *, library_path: str | None = None, preload: str | None = None, first: Iterable[str] = ()
@@ -178,7 +191,7 @@ def _answer(root: RecordedRoot, seeds: tuple[str, ...], conditions: Conditions, 
         return replace(nothing, problem="no interpreter was recorded")
     system = root.linker
     if system is None:
-        return replace(nothing, problem=f"the loader of {seeds[0]} is not known")
+        return replace(nothing, problem="; ".join(root.errors) or f"the loader of {seeds[0]} is not known")
     try:
         process = elf.load(root, seeds[0], conditions, system)
     except elf.ElfError as error:
@@ -195,7 +208,9 @@ def _answer(root: RecordedRoot, seeds: tuple[str, ...], conditions: Conditions, 
             found = process.provider(choice.name) or by_path.get(choice.path or "")
             if found is not None:
                 names.setdefault(choice.name, found)
-    return replace(nothing, start=process.start, loadings=loadings, loaded=process.loaded, _names=names)
+    return replace(
+        nothing, start=process.start, loadings=loadings, loaded=process.loaded, _names=names, _process=process
+    )
 
 
 def _open(process: elf.Process, path: str, wheels: Mapping[str, str]) -> Loading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 
 from envbuild.doctor.collection import Libraries, Native
@@ -11,6 +12,8 @@ from envbuild.elf import ElfError, ElfFile, Linker, Need, NotElf
 
 _CACHE, _PRELOAD = "/etc/ld.so.cache", "/etc/ld.so.preload"
 _MAX_CACHE = 32 << 20
+_DENIED = "no permission"  # and the loader then looks further
+_WHEEL = re.compile(r"-packages/nvidia/[^/]+/lib/[^/]+$")
 _NOT_ELF = "not ELF"  # how a file in Libraries.broken begins that is none
 
 
@@ -29,22 +32,28 @@ class RecordedRoot:
         loader = self._libraries.loader
         return None if loader is None else Linker(**loader.model_dump())
 
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why there is no loader, and where the search was cut short."""
+        return self._libraries.errors
+
     def wheels(self) -> dict[str, str]:
         """CUDA libraries of NVIDIA's wheels, by file name."""
-        return {
-            path.rpartition("/")[2]: path for path in sorted(self._libraries.paths) if "/site-packages/nvidia/" in path
-        }
+        found = (path for path in sorted(self._libraries.paths) if _WHEEL.search(path))
+        return {path.rpartition("/")[2]: path for path in found}
 
     def knows(self, folder: str) -> bool:
-        """Whether a folder was looked into: what is not recorded of such a folder is really not there."""
-        return self._walk(folder) in self._folders
+        """Whether a folder was looked into: a library that is not recorded in such a folder is really not there."""
+        return f"{(self._walk(folder) or '').rstrip('/')}/" in self._libraries.paths
 
     def resolve(self, path: str) -> str | None:
         """The path of the file behind all symbolic links; None when no file is recorded there."""
         if path in (_CACHE, _PRELOAD):
             return path if (self._cache if path == _CACHE else self._libraries.preload) else None
         real = self._walk(path)
-        return None if real is None or real in self._folders or path.endswith("/") else real
+        if real is None or real in self._folders or self._libraries.broken.get(real) == _DENIED:
+            return None
+        return None if path.endswith("/") else real
 
     def read(self, path: str) -> ElfFile:
         """The ELF file at a resolved path.
@@ -73,22 +82,16 @@ class RecordedRoot:
     def _walk(self, path: str) -> str | None:
         """Follow a path as the kernel does: ``..`` is the parent of the folder that is behind the links."""
         paths = self._libraries.paths
-        if path in paths:
-            return paths[path]
         here = ""
         for part in path.split("/"):
             if part in ("", "."):
                 continue
             if here not in self._folders:
                 return None
-            if part == "..":
-                here = here.rpartition("/")[0]
-                continue
-            here = f"{here}/{part}"
+            here = here.rpartition("/")[0] if part == ".." else f"{here}/{part}"
             here = paths.get(here, here).rstrip("/")
-        return (
-            here if here in self._folders or here in self._libraries.files or here in self._libraries.broken else None
-        )
+        known = here in self._folders or here in self._libraries.files or here in self._libraries.broken
+        return here if known else paths.get(path)
 
 
 def elf_file(path: str, native: Native) -> ElfFile:
@@ -125,12 +128,11 @@ def _unpacked(cache: str | None) -> bytes:
 def _folders(libraries: Libraries) -> frozenset[str]:
     """Every folder that is known to be there, "" for the root: what holds a file or a link, and what was searched."""
     files = {*libraries.files, *libraries.broken}
-    found = {""}
+    folders = {real for path, real in libraries.paths.items() if path.endswith("/") or path == real} - files
+    found = {"", *(folder.rstrip("/") for folder in folders)}
     for path in {*files, *libraries.paths, *libraries.paths.values()}:
         parent = path.rstrip("/").rpartition("/")[0]
         while parent not in found:
             found.add(parent)
             parent = parent.rpartition("/")[0]
-    # A path that leads to nothing that was read, and to itself, is a folder that was searched.
-    found |= {real.rstrip("/") for real in libraries.paths.values() if real not in files}
     return frozenset(found)

@@ -7,10 +7,11 @@ mode (no set-uid). Not followed: LD_AUDIT, DT_FILTER and DT_AUXILIARY, /proc/sys
 
 from __future__ import annotations
 
-import re
 from collections import deque
+from copy import copy
 from dataclasses import dataclass, replace
 
+from envbuild.collector.elf.linker import preloads
 from envbuild.elf.faults import ElfError, NotElf
 from envbuild.elf.file import ElfFile
 from envbuild.elf.linker import Linker, Root, linker
@@ -143,6 +144,12 @@ class Process:
         """The object that serves a name, such as ``libstdc++.so.6``; None when none does."""
         return self._names.get(name)
 
+    def fork(self) -> Process:
+        """The same process once more, to try something in."""
+        other = copy(self)
+        other._names, other._files = dict(self._names), dict(self._files)
+        return other
+
     def dlopen(self, path: str, caller: str | None = None) -> Loading:
         """Load a library into the running process, as ``import`` and ``ctypes.CDLL`` do.
 
@@ -166,12 +173,9 @@ class Process:
         return result
 
     def _preloads(self, from_environment: str) -> list[str]:
-        names = re.split("[ :]", from_environment)
         real = self._root.resolve(_PRELOAD)
-        if real is not None:
-            text = self._root.data(real, _MAX_PRELOAD).decode("utf-8", "backslashreplace")
-            names += re.split(r"[ :\t\n]", re.sub(r"#[^\n]*", "", text))
-        return [name for name in names if name]
+        data = b"" if real is None else self._root.data(real, _MAX_PRELOAD)
+        return preloads(from_environment, data.decode("utf-8", "backslashreplace"))
 
     def _needs(self, queue: deque[Loaded]) -> list[Choice]:
         """Breadth first: what every object in the queue needs, and what that needs."""
