@@ -123,6 +123,7 @@ def report(
             line(each)
             for each in (
                 *((f"the loader's answers: {unanswered}",) if unanswered else ()),
+                *(f"libraries: {each}" for each in collection.libraries.errors),
                 *(f"{each.part}: {each.error}" for each in collection.errors),
             )
         ),
