@@ -25,11 +25,6 @@ _EVIDENCE_SHOWN = 6
 _ECHOES_SHOWN = 4
 _OPS_SHOWN = 6
 _LAYERS = "Compilers: what compiles here, and what compiled the libraries that are here"
-_KINDS = {
-    "loader": "loaded library", "loading variable": "variable", "core package": "Python package",
-    "python package": "Python package", "core system package": "system package", "package transaction": "installed by",
-    "op": "compiled op", "import": "and so",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +173,7 @@ class _View:
         return made
 
     def _change(self, change: Change) -> list[str]:
-        what = _KINDS.get(change.kind, change.kind)
+        what = change.what
         if change.kind == "package transaction":
             return self.wrap(f"{what} {change.name}: {change.new}", "  ", "      ")
         made = self.wrap(f"{what} {change.name}", "  ", "      ")
@@ -223,10 +218,7 @@ class _View:
         head = f"{before}{new}{word}"
         painted = self._page.paint(head, _COLOURS[finding.severity.value]) + first[len(head) :]
         made = [painted if first.startswith(head) else first, *rest]
-        evidence = finding.evidence if self._page.verbose else finding.evidence[:_EVIDENCE_SHOWN]
-        hidden = len(finding.evidence) - len(evidence)
-        seen = [*evidence, *((f"and {hidden} more (-v)",) if hidden else ())]
-        made += self._labelled("seen", seen)
+        made += self._labelled("seen", self._evidence(finding.evidence))
         made += self._labelled("why", [finding.why] if finding.why else [])
         made += self._labelled("fix", [self._fix(report, finding, number)] if finding.fix else [])
         # Never wrapped: it is there to be copied.
@@ -234,6 +226,13 @@ class _View:
         place = f"{finding.file}:{finding.line}" if finding.file else ""
         source = ", ".join(part for part in (finding.source, place) if part)
         return [*made, *self._labelled("source", [f"{source} [{finding.rule}]" if source else f"[{finding.rule}]"])]
+
+    def _evidence(self, evidence: tuple[str, ...]) -> list[str]:
+        """What was seen; of a long list its two ends, for a traceback says most in its last lines."""
+        if self._page.verbose or len(evidence) <= _EVIDENCE_SHOWN:
+            return list(evidence)
+        half = _EVIDENCE_SHOWN // 2
+        return [*evidence[:half], f"... {len(evidence) - 2 * half} more (-v)", *evidence[-half:]]
 
     def _fix(self, report: Report, finding: Finding, number: int | None) -> str:
         """The fix, or where it stands already: seven findings with one remedy are read once."""

@@ -13,6 +13,13 @@ Kind = Literal[
 ]  # fmt: skip
 
 
+_WORDS = {
+    "loader": "loaded library", "loading variable": "variable", "core package": "Python package",
+    "python package": "Python package", "core system package": "system package",
+    "package transaction": "installed by", "op": "compiled op", "import": "and so",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One thing that is no longer what it was.
@@ -29,6 +36,11 @@ class Change:
     old: str | None
     new: str | None
     note: str = ""
+
+    @property
+    def what(self) -> str:
+        """The kind of thing, in words."""
+        return _WORDS.get(self.kind, self.kind)
 
     @property
     def effect(self) -> bool:

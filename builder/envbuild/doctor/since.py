@@ -38,7 +38,7 @@ def since(old: Collection, new: Collection) -> tuple[Change, ...]:
     What one of the two could not collect is no change.
     """
     found = [change for part in _PARTS for change in part(old, new)]
-    return tuple(sorted(found, key=lambda each: (ORDER.index(each.kind), each.name)))
+    return tuple(sorted(found, key=lambda each: ORDER.index(each.kind)))
 
 
 def strangers(old: Collection, new: Collection) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def _loader(old: Collection, new: Collection) -> Iterator[Change]:
     before, after = ({each.name: each for each in answers(side)} for side in (old, new))
     if not before or not after:
         return
-    for name in before.keys() | after.keys():
+    for name in [*after, *(each for each in before if each not in after)]:
         one, other = before.get(name), after.get(name)
         if one is None or other is None:
             # Nobody asks for it on one side: another torch, or other ops. That is told elsewhere.
@@ -172,12 +172,12 @@ def _compilers(old: Collection, new: Collection) -> Iterator[Change]:
 
 
 def _tool(each: Tool) -> str:
-    return f"{each.path} {each.version or ''}".strip()
+    return f"{each.path} {each.version or ('which does not run' if each.error else '')}".strip()
 
 
 def _ops(old: Collection, new: Collection) -> Iterator[Change]:
     before, after = ({(each.kind, each.name, each.root or ""): each for each in side.ops} for side in (old, new))
-    for key in before.keys() | after.keys():
+    for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key), after.get(key)
         kind, name, root = key
         told = f"{name} ({kind}{f', {root}' if root else ''})"

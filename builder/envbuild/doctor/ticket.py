@@ -80,7 +80,7 @@ def _answer(each: Answer) -> tuple[str, ...]:
 
 def _change(each: Change) -> tuple[str, ...]:
     now = "gone" if each.new is None else each.new
-    return each.kind, each.name, each.old or "", f"{now} ({each.note})" if each.note else now
+    return each.what, each.name, each.old or "", f"{now} ({each.note})" if each.note else now
 
 
 def _groups(report: Report) -> Iterator[str]:
