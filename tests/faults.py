@@ -124,6 +124,9 @@ RED: tuple[Case, ...] = (
      {"torch": {"ok": False, "error": "ImportError: /x/libstdc++.so.6: version `GLIBCXX_3.4.32' not found"}},
      "GLIBCXX"),
     ("cpu", "imports.isa", ERROR, {"torch": {"ok": False, "error": "ended by signal 4"}}, "this CPU"),
+    ("cpu", "imports.module", ERROR, {"deepspeed": {
+        "ok": False, "error": "ModuleNotFoundError: No module named 'hjson'",
+        "trace": ['  File "/x/deepspeed/accelerator/real_accelerator.py", line 1', "    import numpy"]}}, "'hjson'"),
     ("cpu", "imports.unknown", ERROR, {"deepspeed": {"ok": False, "error": "ZeroDivisionError"}}, "ZeroDivisionError"),
     ("cpu", "imports.nothing", WARNING,
      {"interpreter": {"packages": []}, "torch": None, "deepspeed": None, "ops": []}, "--python"),

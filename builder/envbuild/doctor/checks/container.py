@@ -72,4 +72,5 @@ CHECK = Check(
     name="container",
     title="a container has its GPUs and the driver's libraries, and the host can hand them on",
     look=look,
+    explains=("row.gpu", "driver.refused"),
 )

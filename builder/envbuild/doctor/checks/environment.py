@@ -229,4 +229,5 @@ CHECK = Check(
     name="environment",
     title="no variable switches off, hides or slows down what training needs",
     look=look,
+    explains=("imports.accelerator",),
 )

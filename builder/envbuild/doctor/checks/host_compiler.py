@@ -120,5 +120,4 @@ CHECK = Check(
     name="host-compiler",
     title="the compiler of the ops works, nvcc accepts it, torch's headers and DeepSpeed's flags agree with it",
     look=look,
-    explains=("libaio",),
 )

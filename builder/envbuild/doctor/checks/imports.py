@@ -98,6 +98,12 @@ _KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "databrickslabs/dolly#209",
     ),
     (
+        "module",
+        r"No module named '[\w.]+'",
+        "install the package that has the module into this environment",
+        "sys.path of the interpreter",
+    ),
+    (
         "accelerator",
         r"DS_ACCELERATOR|accelerator",
         "unset DS_ACCELERATOR, or name one that is there",
@@ -167,8 +173,9 @@ def _nothing(view: View, absent: list[str], executable: str) -> Finding:
 
 
 def _failed(name: str, seen: Import, root: str = "") -> Finding:
-    words = "\n".join((seen.error or "", *seen.trace[-_LINES:]))
-    known = next((entry for entry in _READ if entry[1].search(words)), None)
+    # Indented lines of a traceback are paths and code, in which every one of these words may stand.
+    printed = "\n".join(line for line in seen.trace[-_LINES:] if not line.startswith((" ", "\t")))
+    known = _reason(seen.error or "") or _reason(printed)
     reason, fix, source = (
         (known[0], known[2], known[3]) if known else ("unknown", "read its own words below", "the exception itself")
     )
@@ -184,6 +191,10 @@ def _failed(name: str, seen: Import, root: str = "") -> Finding:
         source=source,
         explained_by=root,
     )
+
+
+def _reason(words: str) -> tuple[str, re.Pattern[str], str, str] | None:
+    return next((entry for entry in _READ if entry[1].search(words)), None)
 
 
 CHECK = Check(

@@ -77,7 +77,9 @@ def _unusable(view: View, folder: NvmePath) -> Finding | None:
 
 
 def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
-    kind, machine = folder.kind or "", view.collection.machine
+    kind = folder.kind or ""
+    # Those of a container's layers name all of its folders.
+    options = ",".join(option for option in folder.options if "=" not in option)
     told: list[tuple[str, str, str]] = []
     if kind in _MEMORY:
         told.append(("memory", f"it is {kind}: what is swapped there stays in host memory", "name a folder on a disk"))
@@ -115,7 +117,7 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
             fix=fix,
             source=_SOURCE,
             why="Every step reads all optimizer states from there and writes them back: the disk sets the pace.",
-            evidence=(f"{folder.device or '?'} {kind} {','.join(folder.options)}".strip(), f"uid {machine.uid}"),
+            evidence=(f"{folder.device or '?'} {kind} {options}".strip(),),
         )
 
 

@@ -252,5 +252,12 @@ CHECK = Check(
     name="packages",
     title="the Python packages go with one another: DeepSpeed, torch, pydantic, numpy, transformers, triton and theirs",
     look=look,
-    explains=("imports.pydantic", "imports.numpy", "imports.setuptools", "imports.triton", "imports.transformers"),
+    explains=(
+        "imports.pydantic",
+        "imports.numpy",
+        "imports.setuptools",
+        "imports.triton",
+        "imports.transformers",
+        "imports.module",
+    ),
 )

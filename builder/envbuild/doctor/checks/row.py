@@ -235,5 +235,4 @@ CHECK = Check(
     name="row",
     title="with --row or versions: the machine does for it, and what is installed is what it says",
     look=look,
-    explains=("container.without-gpus",),
 )

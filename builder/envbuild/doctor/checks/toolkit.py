@@ -152,5 +152,5 @@ CHECK = Check(
     name="toolkit",
     title="the CUDA toolkit is there where an op must be compiled, is torch's version, and knows the GPUs",
     look=look,
-    explains=("imports.nvcc", "curand"),
+    explains=("imports.nvcc",),
 )
