@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from .common import Reader, end_group, real, unique, wait
+from .common import Reader, end_group, real, unique, wait, watch
 
 # Variables of the child alone: nothing that belongs to the user is written to, or waited for.
 _SCRATCH = {
@@ -60,6 +60,7 @@ class Examined:
             raise
         finally:
             os.close(tells)
+        watch(self._child)
         self._pieces = Reader(os.fdopen(told, "rb"), keep=16 << 20)
         self._printed = Reader(self._child.stdout)
         self.code = None
@@ -106,9 +107,18 @@ def _piece(line):
     """One piece as (name, what was found); None for half a line, or what somebody else wrote to the descriptor."""
     try:
         piece = json.loads(line)
-        return piece["part"], piece["found"]
+        return piece["part"], _local(piece["found"])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _local(node):
+    """Strings as this process's own locale would read them, for paths that are opened: Python 3.6 under LC_ALL=C."""
+    if isinstance(node, str):
+        return os.fsdecode(node.encode("utf-8", "surrogateescape"))
+    if isinstance(node, dict):
+        return {_local(key): _local(value) for key, value in node.items()}
+    return [_local(item) for item in node] if isinstance(node, list) else node
 
 
 def signal_name(number):

@@ -15,14 +15,15 @@ _COMMON = frozenset(
     linux kernel system venv cache true false none version name path file""".split()  # noqa: SIM905
 )
 _HOMES = re.compile(r"(?<![\w.-])((?:/[\w.-]+){0,4}?/(?:home|Users|users|homes)/)([^/\s:;,'\"=\0]+)")
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/@\s'\"]+)@")
+# Here and below, what stands before a match keeps a search of a long value from being tried at each of its letters.
+_URL = re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/@\s'\"]+)@")
 _PARAMETER = re.compile(
-    r"(?i)((?:[?&;\s]|--|\A)(?:[\w-]*[_-])?(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|apikey|auth|signature|sig|credential)s?=)"
+    r"(?i)((?:[?&;\s]|(?<![\w-])--|\A)(?:[\w-]{0,60}[_-])?(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|apikey|auth|signature|sig|credential)s?=)"
     r"([^&;\s'\"]+)"
 )
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
-    r"A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|pypi-[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|npm_[A-Za-z0-9]{20,}|"
+    r"A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|pypi-[\w-]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|npm_[A-Za-z0-9]{20,}|"
     r"nvapi-[\w-]{20,})|(?i:\bbearer\s+)[\w.~+/-]{8,}=*"
 )
 _SECRET_NAME = re.compile(
@@ -81,8 +82,7 @@ class Mask:
 
     def text(self, text):
         """One string without what is private."""
-        # Bytes that are no text come as lone surrogates, which JSON's readers refuse.
-        text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        text = legible(text)
         text = _URL.sub(r"\1" + SECRET + "@", text)
         text = _PARAMETER.sub(r"\1" + SECRET, text)
         text = _SHAPES.sub(SECRET, text)
@@ -142,6 +142,15 @@ class Mask:
     def _uuid(self, found):
         number = self._seen.setdefault(found.group(2), len(self._seen) + 1)
         return "{}UUID{}".format(found.group(1), number)
+
+
+def legible(text):
+    """A text that can be written as UTF-8: file names come with surrogates for bytes that the locale does not know."""
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        data = text.encode("utf-8", "surrogatepass")
+    return data.decode("utf-8", "replace")
 
 
 def _numbered(mask, names):
