@@ -105,6 +105,8 @@ def _collected(host, wanted, folder, parts, pool, say):
     started["compiles"] = pool.start(_part(parts, "compiles", lambda: tools.compiles(compilers, host, folder, pool)))
     found = {name: future.result() for name, future in started.items() if name != "compiles"}
     found["libraries"] = parts.run("libraries", lambda: _libraries(interpreter, found, environ))
+    for error in (found["libraries"] or {}).get("errors", ()):
+        parts.fail("libraries", error)
     found["compiles"] = started["compiles"].result()
     torch = deepspeed = None
     if child is not None:

@@ -37,6 +37,7 @@ _IP = re.compile(
 _HEX = "[0-9a-fA-F]"
 _UUID = re.compile(r"\b((?:GPU|MIG)-)((?:GPU-)?{0}{{8}}-{0}{{4}}-{0}{{4}}-{0}{{4}}-{0}{{12}})".format(_HEX))
 _SHORTEST = 3
+_MASKED = re.compile(r"(?:USER|HOST|ADDRESS)\d*\Z")
 
 
 class Mask:
@@ -52,9 +53,12 @@ class Mask:
         """
         self._seen = {}
         texts = list(_strings(document))
+        libraries = document.get("libraries") if isinstance(document, dict) else None
+        if isinstance(libraries, dict):
+            texts += (_cache(libraries.get("cache")) or "").split("\0")
         names = [name for name in users if name]
         names += [found.group(2) for text in texts for found in _HOMES.finditer(text)]
-        self._users = self._numbered("USER", [name for name in names if name != "root"])
+        self._users = _numbered("USER", [name for name in names if name != "root" and not _MASKED.match(name)])
         addresses = []
         environment = document.get("environment") if isinstance(document, dict) else None
         for name, value in sorted((environment or {}).items()) if isinstance(environment, dict) else ():
@@ -62,20 +66,18 @@ class Mask:
                 addresses += [each for each in _IP.findall(value) if not _LOOPBACK.match(each)]
                 if re.match(r"(?i)(?:MASTER_ADDR|\w*HOSTNAME)\Z", name) and not _IP.search(value):
                     hosts = (*tuple(hosts), value)
-        self._words = self._numbered("ADDRESS", addresses)
-        for name, mask in self._numbered("HOST", _forms(hosts)).items():
-            self._words.setdefault(name, mask)
+        self._words = _numbered("ADDRESS", addresses)
+        known = [host for host in hosts if host and not _LOOPBACK.match(host) and not _MASKED.match(host)]
+        short = _numbered("HOST", [host.partition(".")[0] for host in known])
+        # Whole, and without its domain, it is the same host.
+        for host in known:
+            for form in (host, host.partition(".")[0]):
+                if _is_word(form):
+                    self._words.setdefault(form, short[host.partition(".")[0]])
         self._pattern = _pattern(self._words, r"(?<![A-Za-z0-9_]){}(?![A-Za-z0-9_])")
         # A user may be called like a package or a program: the name counts in paths (/scratch/alice) and addresses.
         self._names = {name: mask for name, mask in self._users.items() if _is_word(name)}
         self._places = _pattern(self._names, r"(?<=[/~]){0}(?![A-Za-z0-9_])|(?<![A-Za-z0-9_]){0}(?=@)")
-
-    @staticmethod
-    def _numbered(mask, names):
-        found = {}
-        for name in dict.fromkeys(names):
-            found[name] = mask if not found else "{}{}".format(mask, len(found) + 1)
-        return found
 
     def text(self, text):
         """One string without what is private."""
@@ -123,11 +125,9 @@ class Mask:
         A home folder in it is rare. Where one is, a mask that is shorter is followed by the rest of the path and then
         by zeros; one that would be longer cannot be put in, and the cache is left out.
         """
-        try:
-            data = zlib.decompress(base64.b64decode(text))
-        except (ValueError, zlib.error):
+        decoded = _cache(text)
+        if decoded is None:
             return None
-        decoded = data.decode("latin-1")
         parts = decoded.split("\0")
         for number, part in enumerate(parts):
             masked = self.text(part) if "/" in part and part.isprintable() else part
@@ -142,6 +142,22 @@ class Mask:
     def _uuid(self, found):
         number = self._seen.setdefault(found.group(2), len(self._seen) + 1)
         return "{}UUID{}".format(found.group(1), number)
+
+
+def _numbered(mask, names):
+    """A mask for each name: USER, USER2, ..."""
+    found = {}
+    for name in dict.fromkeys(names):
+        found[name] = mask if not found else "{}{}".format(mask, len(found) + 1)
+    return found
+
+
+def _cache(text):
+    """A loader's cache as text, a character for each byte; None where it is none."""
+    try:
+        return zlib.decompress(base64.b64decode(text)).decode("latin-1")
+    except (ValueError, TypeError, zlib.error):
+        return None
 
 
 def _strings(node):
@@ -166,16 +182,6 @@ def _pattern(words, form):
 
 def _is_word(name):
     return len(name) >= _SHORTEST and name.lower() not in _COMMON and not name.isdigit()
-
-
-def _forms(hosts):
-    """Host names, whole and without their domain."""
-    found = []
-    for host in hosts:
-        if not host or _LOOPBACK.match(host):
-            continue
-        found += [form for form in (host, host.partition(".")[0]) if _is_word(form)]
-    return found
 
 
 def users(environ):

@@ -109,16 +109,20 @@ def ninja(path):
             text = stream.read(_NINJA_BYTES).decode("utf-8", "replace")
     except OSError:
         return {}
-    # Ninja writes "$ " for a blank and "$:" for a colon in a path.
-    text = re.sub(r"\$([ :$])", r"\1", text)
+    # "$" at the end of a line goes on with the next; "$ " is a blank in a path (Ninja's manual, lexical syntax).
+    text = re.sub(r"\$\n[ ]*", "", text)
     variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.M))
     flags = " ".join(variables.get(name, "") for name in ("cflags", "post_cflags", "cuda_cflags", "cuda_post_cflags"))
-    include = re.search(r"-(?:isystem|I)\s*(\S*/torch/include)(?=\s|\Z)", flags)
+    include = re.search(r"-(?:isystem|I)\s*((?:\$[ :]|\S)*/torch/include)(?=\s|\Z)", flags)
     return {
-        "built_against": include.group(1) if include else None,
-        "flags": unique(re.findall(_FLAGS, flags)),
-        "compiler": variables.get("cxx"),
+        "built_against": _plain(include.group(1)) if include else None,
+        "flags": unique(_plain(flag) for flag in re.findall(_FLAGS, flags)),
+        "compiler": _plain(variables["cxx"]) if "cxx" in variables else None,
     }
+
+
+def _plain(text):
+    return re.sub(r"\$([ :$])", r"\1", text)
 
 
 def age(path):

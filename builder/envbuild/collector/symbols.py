@@ -8,9 +8,10 @@ import os
 import re
 import struct
 
-# Names that torch and NCCL have to give. C++ names are mangled: namespace c10 is "3c10", at is "2at".
+# Names that torch, NCCL and CUDA have to give. C++ names are mangled: namespace c10 is "3c10", at is "2at".
 _TORCH = re.compile(r"_Z(?:T[IVS]|GV)?(?:N[KVrRO]*)?(?:3c10|2at|5torch|6caffe2)")
 _NCCL = re.compile(r"nccl[A-Z]\w*$")
+_CUDA = re.compile(r"(?:cuda|cublas|curand|cusparse|cu)[A-Z]\w*$|__nvJitLink")
 _MAX_SYMBOLS = 1 << 20
 _MAX_STRINGS = 256 << 20
 _MAX_CHAIN = 4096
@@ -119,21 +120,29 @@ class Symbols(object):
         return data
 
 
-def absent(path, folder):
-    """What an op asks of torch's namespaces, and no library in the folder ``torch/lib`` has; sorted.
+def undefined(path):
+    """What an op asks of torch, NCCL and CUDA, sorted; empty for a file that cannot be read."""
+    try:
+        with Symbols(path) as file:
+            names = file.undefined()
+    except (ValueError, OSError, struct.error):
+        return []
+    return sorted({name for name in names if _TORCH.match(name) or _NCCL.match(name) or _CUDA.match(name)})
 
-    None where that cannot be said: the op cannot be read, or a library there that might have it.
+
+def absent(names, folder):
+    """Those of the names of torch's namespaces that no library in its folder ``torch/lib`` has.
+
+    None where that cannot be said: a library there cannot be read, and it might be the one.
     """
-    wanted = _undefined(path, _TORCH)
+    wanted = {name for name in names if _TORCH.match(name)}
     try:
         files = sorted(name for name in os.listdir(folder) if ".so" in name)
     except OSError:
         return None
     # libtorch_cpu and libtorch_python have nearly everything.
     files.sort(key=lambda name: not name.startswith(("libtorch_cpu", "libc10.", "libtorch_python")))
-    if wanted is None or not files:
-        return None
-    unread = False
+    unread = not files
     for name in files[:_MAX_FILES]:
         if not wanted:
             break
@@ -152,7 +161,7 @@ def nccl_lacks(askers, copies):
     """
     wanted = set()
     for path in askers:
-        wanted |= _undefined(path, _NCCL) or set()
+        wanted.update(name for name in undefined(path) if _NCCL.match(name))
     found = {}
     for path in copies:
         try:
@@ -163,12 +172,3 @@ def nccl_lacks(askers, copies):
         if lacks:
             found[path] = lacks
     return found
-
-
-def _undefined(path, pattern):
-    """The undefined symbols that match; None for a file that cannot be read."""
-    try:
-        with Symbols(path) as file:
-            return {name for name in file.undefined() if pattern.match(name)}
-    except (ValueError, OSError, struct.error):
-        return None

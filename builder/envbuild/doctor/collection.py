@@ -410,6 +410,7 @@ class Libraries(Seen):
         preload: /etc/ld.so.preload.
         seeds: What would be loaded into the process, in order: the interpreter first, then torch's libraries, ops.
         folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
+        elsewhere: Copies of the libraries that matter in places where no search would look: soname -> real paths.
         lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
         elsewhere: Copies of the libraries that matter in usual places, those that a search finds among them:
             soname -> real paths.
