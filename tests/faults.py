@@ -93,9 +93,11 @@ RED: tuple[Case, ...] = (
     ("gpu", "gpu-arch.torch", WARNING, {"torch": {"architectures": ["sm_80", "compute_80"]}}, "compiled by the driver"),
     ("gpu", "gpu-arch.torch", ERROR,
      {"torch": {"architectures": ["sm_80", "compute_80"]}, "gpu": {"cuda": "12.9"}}, "and cannot"),
-    ("gpu", "gpu-arch.list", ERROR,
-     merged(CU118, kit(version="11.8"), tools(gpu_machine(), gcc="11.4.0"),
-            {"environment": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6"}}), "leaves out NVIDIA H200"),
+    ("gpu", "gpu-arch.list", WARNING, {"environment": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6"}}, "leaves out NVIDIA H200"),
+    ("gpu", "host-compiler.nvcc", WARNING, tools(gpu_machine(), **{"gcc-12": "16.1.0"}), "offload itself needs no op"),
+    ("gpu", "toolkit.absent", ERROR, {"toolkits": [], "environment": {"CUDA_HOME": None}, "deepspeed": {
+        "ok": False, "error": "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'"}},
+     "when it is imported"),
     ("cpu", "packages.pydantic", ERROR,
      {"deepspeed": {"version": "0.11.1"}, "torch": {"version": "2.0.1+cpu"},
       "interpreter": {"packages": packages(deepspeed="0.11.1", torch="2.0.1", numpy="1.26.4", setuptools="69.0.0")}},
@@ -140,7 +142,7 @@ RED: tuple[Case, ...] = (
     ("gpu", "curand.headers", ERROR,
      merged(CU118, kit(version="11.8", headers=["cuda_runtime.h"]), tools(gpu_machine(), gcc="11.4.0")),
      "curand_kernel.h"),
-    ("gpu", "curand.library", WARNING, {**JIT, **kit(libraries=["libcudart.so"])}, "-lcurand"),
+    ("gpu", "curand.library", ERROR, {**JIT, **kit(libraries=["libcudart.so"])}, "-lcurand"),
     ("cpu", "libaio.missing", ERROR, merged(nvme(), UNBUILT_AIO, {"libaio": {"header": True}}), "no libaio.so,"),
     ("cpu", "libaio.old", ERROR,
      merged(nvme(), UNBUILT_AIO, {"deepspeed": {"version": "0.16.8"}, "libaio": {
@@ -216,6 +218,7 @@ ALSO: dict[str, set[str]] = {
     "driver.old": {"libcuda"}, "driver.missing": {"libcuda"}, "nvml.mismatch": {"libcuda"}, "launcher.missing": set(),
     "packages.pydantic": {"packages.requirement", "packages.cpu"}, "packages.checkpoints": {"packages.cpu"},
     "imports.nothing": {"packages.requirement"},
+    "toolkit.absent": {"imports.nvcc"}, "host-compiler.nvcc": set(),
 }  # fmt: skip
 # Worlds that are old as a whole: whatever else is said about them is not the matter of the case.
-LOOSE = {"toolkit.gpu", "host-compiler.nvcc", "host-compiler.language", "gpu-arch.list", "curand.headers", "libaio.old"}
+LOOSE = {"toolkit.gpu", "host-compiler.nvcc", "host-compiler.language", "curand.headers", "libaio.old"}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import GpuDevice
-from envbuild.doctor.found import minor, older, on_gpu, pending_for, release, sources, torch_cuda, torch_version
+from envbuild.doctor.found import deepspeed_version, minor, older, on_gpu, release, sources, torch_cuda, torch_version
 from envbuild.doctor.view import Check, View
 from envbuild.facts import Fact
 from envbuild.facts.versions import parse
@@ -74,8 +74,8 @@ def _uncovered(
 
 
 def _left_out(view: View, sm: str, device: GpuDevice) -> Iterator[Finding]:
-    said, ops = view.collection.environment.get(ARCH_LIST), pending_for(view, "nvcc")
-    if said is None or not ops:
+    said = view.collection.environment.get(ARCH_LIST)
+    if said is None or not said.strip() or deepspeed_version(view) is None:
         return
     listed = [part for part in re.split(r"[;,\s]+", said.strip()) if part]
     exact = [found[0] for part in listed if (found := re.match(r"\d+\.\d+", part))]
@@ -85,14 +85,15 @@ def _left_out(view: View, sm: str, device: GpuDevice) -> Iterator[Finding]:
         return
     yield Finding(
         rule="gpu-arch.list",
-        severity=Severity.ERROR,
+        severity=Severity.WARNING,
         subject=ARCH_LIST,
-        message=f"{ARCH_LIST}={said!r} leaves out {device.name or 'the GPU'} ({sm}): {', '.join(ops)} compiled so "
-        "would not run on it",
-        why="The op is compiled and loaded without a word; its first kernel ends the training.",
+        message=f"{ARCH_LIST}={said!r} leaves out {device.name or 'the GPU'} ({sm}): what is compiled ahead of time "
+        "under it would not run on it",
+        why="It is compiled and loaded without a word; its first kernel ends the training. (The JIT of older DeepSpeed "
+        "looks at the visible GPUs instead.)",
         fix=f"add {sm}, or unset it: the visible GPUs decide then",
         command="unset TORCH_CUDA_ARCH_LIST",
-        source="torch.utils.cpp_extension, _get_cuda_arch_flags",
+        source="torch.utils.cpp_extension; DeepSpeed op_builder/builder.py, compute_capability_args",
     )
 
 
