@@ -169,7 +169,7 @@ RED: tuple[Case, ...] = (
     ("cpu", "nvme.memory", WARNING, nvme(kind="tmpfs"), "host memory"),
     ("cpu", "nvme.layer", WARNING, nvme(kind="overlay"), "writable layer"),
     ("cpu", "nvme.network", WARNING, nvme(kind="nfs4"), "over the network"),
-    ("cpu", "nvme.rotational", WARNING, nvme(rotational=True), "rotating"),
+    ("cpu", "nvme.rotational", WARNING, nvme(rotational=True, device="/dev/sda1"), "rotating"),
     ("cpu", "nvme.options", WARNING, nvme(options=["rw", "sync"]), "without sync"),
     ("cpu", "nvme.space", WARNING, nvme(free=1 << 20), "1.0 MiB is free"),
     ("cpu", "nvme.bandwidth", INFO, nvme(read_bandwidth=4e9, write_bandwidth=2e9), "at least 12 s a step"),
@@ -211,6 +211,11 @@ RED: tuple[Case, ...] = (
     ("gpu", "network.virtual", INFO,
      {"environment": {"SLURM_NNODES": "2"}, "machine": {"interfaces": [
          {"name": "virbr0", "up": True, "virtual": True}, {"name": "eno1", "up": True, "virtual": False}]}}, "virbr0"),
+    ("gpu", "network.p2p", INFO, {"gpu": {"devices": [
+        {"index": n, "name": "NVIDIA GeForce RTX 4090", "sm": "8.9"} for n in range(2)]},
+        "torch": {"architectures": ["sm_80", "sm_86"]}}, "NCCL_P2P_DISABLE=1"),
+    ("gpu", "gpu-arch.torch", ERROR, {"torch": {"architectures": ["sm_90a", "sm_80"]}, "gpu": {"devices": [
+        {"index": 0, "name": "x", "sm": "9.1"}]}}, "9.0a"),
     ("gpu", "wsl.pinned", WARNING, {"machine": {"wsl": True}}, ".wslconfig"),
 )  # fmt: skip
 # What else may be said above an info about a machine that is changed so: by the rule, or what it begins with.
@@ -218,7 +223,7 @@ ALSO: dict[str, set[str]] = {
     "driver.old": {"libcuda"}, "driver.missing": {"libcuda"}, "nvml.mismatch": {"libcuda"}, "launcher.missing": set(),
     "packages.pydantic": {"packages.requirement", "packages.cpu"}, "packages.checkpoints": {"packages.cpu"},
     "imports.nothing": {"packages.requirement"},
-    "toolkit.absent": {"imports.nvcc"}, "host-compiler.nvcc": set(),
+    "network.p2p": {"ops.sm"}, "toolkit.absent": {"imports.nvcc"}, "host-compiler.nvcc": set(),
 }  # fmt: skip
 # Worlds that are old as a whole: whatever else is said about them is not the matter of the case.
 LOOSE = {"toolkit.gpu", "host-compiler.nvcc", "host-compiler.language", "curand.headers", "libaio.old"}

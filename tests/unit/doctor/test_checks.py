@@ -55,6 +55,35 @@ def test_red(case: Case) -> None:
         }
 
 
+# Good ways to be otherwise than the two healthy machines.
+FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("cpu", nvme(rotational=True, device="/dev/vda1")),
+    ("cpu", {"deepspeed": {"torch_info": None}, "tools": []}),
+    ("cpu", {"machine": {"memlock": [8 << 20, 8 << 20], "selinux": "permissive"}}),
+    ("cpu", {"environment": {"PYTHONPATH": "/code:", "OMP_NUM_THREADS": "8", "CUDA_VISIBLE_DEVICES": ""}}),
+    ("cpu", {"torch": {"version": "2.13.0+rocm6.4"}, "environment": {"DS_ACCELERATOR": "cuda"}}),
+    ("gpu", {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-5c2e,MIG-77", "NCCL_IB_DISABLE": "1"}}),
+    ("gpu", {"environment": {"TORCH_CUDA_ARCH_LIST": "Hopper", "NCCL_SOCKET_IFNAME": "^docker,lo"}}),
+    ("gpu", {"gpu": {"module": "580.126.01", "nvml": "580.126.01", "cuda": "13.1"}}),
+    ("gpu", {"torch": {"architectures": ["sm_80", "sm_90a", "compute_90"]}}),
+    ("gpu", {"machine": {"infiniband": ["mlx5_0"]}, "environment": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}}),
+    (
+        "gpu",
+        {
+            "environment": {"NCCL_P2P_DISABLE": "1"},
+            "torch": {"architectures": ["sm_89"]},
+            "gpu": {"devices": [{"index": n, "name": "NVIDIA GeForce RTX 4090", "sm": "8.9"} for n in range(2)]},
+        },
+    ),
+    ("gpu", {"toolkits": [], "environment": {"CUDA_HOME": None}}),
+)
+
+
+@pytest.mark.parametrize("case", FINE, ids=range(len(FINE)))
+def test_what_is_merely_otherwise_is_no_fault(case: tuple[str, Mapping[str, Any]]) -> None:
+    assert [each for each in said(view(made(*case)), OWN) if each.severity is not INFO] == []
+
+
 @pytest.mark.parametrize("base", ["cpu", "gpu"])
 def test_a_healthy_machine_has_few_words(base: str) -> None:
     findings = said(view(made(base, {})))

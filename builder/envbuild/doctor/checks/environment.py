@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.found import as_row, has_gpu, pending, release, sources, torch_cuda, torch_version
+from envbuild.doctor.found import as_row, has_gpu, pending, release, sources, torch_cuda, torch_version, without_p2p
 from envbuild.doctor.view import Check, View
 from envbuild.facts.versions import within
 from envbuild.matrix.rules.running import hanging_collectives_end
@@ -143,6 +143,8 @@ def _transports(view: View, said: dict[str, str]) -> Iterator[Finding]:
     for name, lost in _OFF.items():
         if said.get(name, "0") not in ("", "0"):
             if name == "NCCL_IB_DISABLE" and not view.collection.machine.infiniband:
+                continue
+            if name == "NCCL_P2P_DISABLE" and without_p2p(view):
                 continue
             yield _finding(
                 name,

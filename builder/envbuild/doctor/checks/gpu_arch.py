@@ -21,10 +21,12 @@ def look(view: View) -> Iterator[Finding]:
     if not on_gpu(view) or torch_cuda(view) is None:
         return
     devices = {sm: device for device in view.collection.gpu.devices if (sm := minor(device.sm))}
-    code, ptx, facts = _held(view)
+    held, ptx, facts = _held(view)
     for sm, device in devices.items():
-        if code and not covered(sm, code):
-            yield _uncovered(view, sm, device, code, ptx, facts)
+        # sm_90a runs on just that GPU; nothing else of its major does.
+        code = [each.rstrip("a") for each in held if not each.endswith("a") or each == f"{sm}a"]
+        if held and not covered(sm, code):
+            yield _uncovered(view, sm, device, held, ptx, facts)
         yield from _left_out(view, sm, device)
 
 
@@ -33,9 +35,8 @@ def _held(view: View) -> tuple[list[str], list[str], tuple[Fact, ...]]:
     torch = view.collection.torch
     if torch is not None and torch.architectures:
         found = [each for each in map(_CODE.fullmatch, torch.architectures) if each]
-        # sm_90a is for just that GPU: it counts, as nothing else of its major would.
         return (
-            [_dotted(each[2]) for each in found if each[1] == "sm"],
+            [_dotted(each[2]) + each[3].replace("f", "") for each in found if each[1] == "sm"],
             [_dotted(each[2]) for each in found if each[1] == "compute"],
             (),
         )

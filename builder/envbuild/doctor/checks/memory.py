@@ -36,7 +36,7 @@ def look(view: View) -> Iterator[Finding]:
             rule="memory.room", severity=Severity.INFO, subject="host memory",
             message=f"{whose} has room for the offloaded states of {number(room / least)} parameters at the very most "
             f"({least} bytes each in bf16, on one node; half as many where all is pinned and rounded up at its worst)",
-            fix="say how large the model is: --params 7e9",
+            fix="say how large the model is: --params 7b",
             source=sources((view.facts.deepspeed.host_bytes,)),
         )  # fmt: skip
 

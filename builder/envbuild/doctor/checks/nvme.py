@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envbuild.doctor.checks.launcher import nodes
@@ -36,6 +37,8 @@ _NETWORK = frozenset(
 )
 # Adam's part of a parameter on NVMe: weight, gradient and two moments, each in fp32 (DeepSpeed swaps four of them).
 _STATES, _BYTES = 4, 4
+# What the kernel says of the disk of a virtual machine is not the disk's own word.
+_VIRTUAL = re.compile(r"(^|/)(vd|xvd|dm-|md)[a-z0-9-]*$")
 _SOURCE = "DeepSpeed csrc/aio/common/deepspeed_aio_common.cpp, open_file (O_DIRECT); runtime/swap_tensor"
 
 
@@ -100,7 +103,7 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
                 "name a folder on a local NVMe disk",
             )
         )
-    elif folder.rotational:
+    elif folder.rotational and not _VIRTUAL.search(folder.device or ""):
         told.append(("rotational", f"{folder.device or 'its disk'} is a rotating one", "name a folder on an NVMe disk"))
     if {"sync", "dirsync"} & set(folder.options):
         told.append(("options", "it is mounted with sync: each write waits for the disk", "mount it without sync"))
