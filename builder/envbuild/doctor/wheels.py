@@ -17,7 +17,8 @@ def in_wheels(path: str) -> bool:
 
 def wheel_files(view: View) -> dict[str, str]:
     """File name -> path of every recorded library of NVIDIA's wheels."""
-    return {path.rpartition("/")[2]: path for path in sorted(view.collection.libraries.paths) if in_wheels(path)}
+    paths = (path for path in sorted(view.collection.libraries.paths) if in_wheels(path))
+    return {name: path for path in paths if ".so" in (name := path.rpartition("/")[2])}
 
 
 def torch_version(view: View) -> str | None:

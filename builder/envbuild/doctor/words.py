@@ -159,13 +159,21 @@ def gcc_of(comments: Iterable[str]) -> str | None:
 
 def jit_compiler(collection: Collection) -> Tool | None:
     """The C++ compiler that torch calls for an op: CXX, else c++ by PATH (torch.utils.cpp_extension)."""
-    return _tool(collection, "CXX") or _tool(collection, "shell", ("c++",)) or _tool(collection, "shell", ("g++",))
+    if any(tool.role == "CXX" for tool in collection.tools):
+        return _tool(collection, "CXX")
+    return _tool(collection, "shell", "c++") or _tool(collection, "shell", "g++")
 
 
 def python_compiler(collection: Collection) -> Tool | None:
     """Python's extension compiler, for C++ where there is one."""
     tools = [tool for tool in collection.tools if tool.role == "sysconfig"]
-    return next((tool for tool in tools if "++" in tool.name), tools[0] if tools else None)
+    return next((tool for tool in tools if tool.name == "CXX"), tools[0] if tools else None)
+
+
+def named_by_python(tool: Tool, collection: Collection) -> str:
+    """The program that sysconfig names, as it is written there."""
+    interpreter = collection.interpreter
+    return (interpreter.build.get(tool.name, "") if interpreter else "").partition(" ")[0] or tool.name
 
 
 def has_toolset(tool: Tool) -> bool:
@@ -192,5 +200,7 @@ def gcc_words(version: str, facts: Facts) -> str:
     return f" (GCC {gcc.removesuffix('.0')} and later have it)" if gcc else ""
 
 
-def _tool(collection: Collection, role: str, names: tuple[str, ...] = ()) -> Tool | None:
-    return next((tool for tool in collection.tools if tool.role == role and (not names or tool.name in names)), None)
+def _tool(collection: Collection, role: str, name: str = "") -> Tool | None:
+    """A program that is there."""
+    fitting = (tool for tool in collection.tools if tool.role == role and name in ("", tool.name))
+    return next((tool for tool in fitting if tool.path), None)

@@ -37,6 +37,7 @@ from machines import (
     LIB,
     LIBCUDA,
     NCCL,
+    SHM_COMM,
     SITE,
     STDCXX,
     TORCH,
@@ -46,6 +47,7 @@ from machines import (
     native,
     op,
     op_file,
+    packages,
     stdcxx,
     view,
 )
@@ -145,7 +147,10 @@ FAULTS: dict[str, Fault] = {
     "the system's libstdc++ is too old for torch, conda has a better one": Fault(
         machine(
             files={STDCXX: stdcxx(19, 7), f"{CONDA}/lib/libstdc++.so.6": stdcxx(33, 15)},
-            libraries={"elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6"]}},
+            libraries={
+                "elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6"]},
+                "paths": {f"{CONDA}/lib/": f"{CONDA}/lib"},
+            },
         ),
         "libstdcxx",
         ERROR,
@@ -161,11 +166,22 @@ FAULTS: dict[str, Fault] = {
         (f"remove its folder {CACHE}/cpu_adam", "GCC 12.2.0"),
         f"rm -r {CACHE}/cpu_adam",
     ),
+    "an older libstdc++ of conda's waits for a package that is imported before torch": Fault(
+        machine(
+            files={f"{CONDA}/lib/libstdc++.so.6.0.28": stdcxx(28, 12)},
+            libraries={"elsewhere": {"libstdc++.so.6": [f"{CONDA}/lib/libstdc++.so.6.0.28"]}},
+            interpreter={"prefix": CONDA, "kind": "conda"},
+        ),
+        "libstdcxx.waiting",
+        WARNING,
+        (f"{CONDA}/lib/libstdc++.so.6.0.28", "GLIBCXX_3.4.28", "op cpu_adam", "GLIBCXX_3.4.30"),
+        command=f"conda install -p {CONDA} -c conda-forge 'libstdcxx-ng>=12'",
+    ),
     "numbers, not texts: 3.4.9 is older than 3.4.30": Fault(
         machine(files={STDCXX: stdcxx(9, 13)}), "libstdcxx", ERROR, ("GLIBCXX_3.4.9 at most",), ("use a base",)
     ),
     "the compiler of the next op is newer than the libstdc++": Fault(
-        machine(tools=[{"name": "g++-14", "role": "CXX", "path": "/usr/bin/g++-14", "version": "14.2.0"}]),
+        machine(tools=[{"name": "CXX", "role": "CXX", "path": "/usr/bin/g++-14", "version": "14.2.0"}]),
         "libstdcxx.jit",
         WARNING,
         ("/usr/bin/g++-14", "GLIBCXX_3.4.33", "GLIBCXX_3.4.30"),
@@ -345,7 +361,7 @@ FAULTS: dict[str, Fault] = {
             links={"/usr/local/cuda-12.1/compat/libcuda.so.1": "/usr/local/cuda-12.1/compat/libcuda.so.530.30.02"},
             environment={"LD_LIBRARY_PATH": "/usr/local/cuda-12.1/compat"},
             gpu={"libcuda": {"/usr/local/cuda-12.1/compat/libcuda.so.1": "530.30.02"}},
-            torch={"maps": {"libcuda.so.1": None}},
+            torch={"maps": {"libcuda.so.580.95.05": None}},
         ),
         "libcuda.compat",
         ERROR,
@@ -356,7 +372,7 @@ FAULTS: dict[str, Fault] = {
         on_gpu(
             files={"/usr/local/cuda/lib64/stubs/libcuda.so.1": native("libc.so.6", soname="libcuda.so.1")},
             environment={"LD_LIBRARY_PATH": "/usr/local/cuda/lib64/stubs"},
-            torch={"maps": {"libcuda.so.1": None}},
+            torch={"maps": {"libcuda.so.580.95.05": None}},
         ),
         "libcuda.stub",
         ERROR,
@@ -374,7 +390,7 @@ FAULTS: dict[str, Fault] = {
             gone=[f"{LIB}/libcuda.so.1", "/lib/x86_64-linux-gnu/libcuda.so.1"],
             gpu={"libcuda": None},
             machine={"container": "docker"},
-            torch={"maps": {"libcuda.so.1": None}},
+            torch={"maps": {"libcuda.so.580.95.05": None}},
         ),
         "libcuda.missing",
         ERROR,
@@ -403,6 +419,13 @@ FAULTS: dict[str, Fault] = {
         ("-D__AVX512__", "no avx512f"),
         command=f"rm -r {CACHE}/cpu_adam",
     ),
+    "AVX-512 in the code of a prebuilt op": Fault(
+        machine(ops=[op(CPU_ADAM, wide=900.0)], machine={"cpu": {"flags": ["avx", "avx2", "fma"]}}),
+        "isa.code",
+        ERROR,
+        ("full of AVX-512",),
+        ("DS_BUILD_CPU_ADAM=1",),
+    ),
     "an import that an instruction has ended": Fault(
         machine(torch={"ok": False, "signal": 4, "error": "ended by signal 4"}), "isa.signal", ERROR, ("illegal",)
     ),
@@ -411,8 +434,9 @@ FAULTS: dict[str, Fault] = {
             environment={"CC": None},
             tools=[
                 {"name": "c++", "role": "shell", "path": "/usr/bin/c++", "version": "12.2.0"},
-                {"name": "x86_64-conda-linux-gnu-c++", "role": "sysconfig"},
+                {"name": "CXX", "role": "sysconfig", "error": "not found"},
             ],
+            interpreter={"build": {"CXX": "x86_64-conda-linux-gnu-c++ -pthread"}},
         ),
         "compilers.python",
         WARNING,
@@ -454,11 +478,21 @@ def test_a_newer_compatibility_library_and_a_gcc_toolset_are_fine() -> None:
         links={"/usr/local/cuda/compat/libcuda.so.1": "/usr/local/cuda/compat/libcuda.so.590.1.1"},
         environment={"LD_LIBRARY_PATH": "/usr/local/cuda/compat"},
         gpu={"libcuda": {"/usr/local/cuda/compat/libcuda.so.1": "590.1.1"}},
-        torch={"maps": {"libcuda.so.1": None}},
+        torch={"maps": {"libcuda.so.580.95.05": None}},
     )
     assert found(newer) == []
     toolset = {"name": "c++", "role": "shell", "path": "/opt/rh/gcc-toolset-14/root/usr/bin/c++", "version": "14.2.1"}
     assert found(machine(tools=[toolset])) == []
+
+
+def test_code_that_asks_the_cpu_first_is_fine() -> None:
+    without = {"cpu": {"flags": ["avx", "avx2", "fma"]}}
+    assert found(machine(ops=[op(CPU_ADAM, wide=2.2), op(SHM_COMM, wide=90.0)], machine=without)) == []
+    # DeepSpeed 0.19.7 compiles the same code, and does not ask.
+    old = machine(
+        ops=[op(SHM_COMM, wide=90.0)], machine=without, interpreter={"packages": packages(deepspeed="0.19.7")}
+    )
+    assert [finding.rule for finding in found(old)] == ["isa.code"]
 
 
 def test_nothing_collected_is_nothing_said_and_no_crash() -> None:

@@ -1,4 +1,7 @@
-"""The checks: one file each, one list. A new check is a file and an entry here."""
+"""The checks: one file each, one list. A new check is a file and an entry here.
+
+Of two errors that nothing explains, the one whose check comes first is shown first: what everything else stands on.
+"""
 
 from __future__ import annotations
 
@@ -42,41 +45,41 @@ from envbuild.doctor.checks import (
 from envbuild.doctor.view import Check
 
 CHECKS: tuple[Check, ...] = (
-    abi.CHECK,
-    alternatives.CHECK,
-    compilers.CHECK,
-    container.CHECK,
-    cuda_libraries.CHECK,
-    curand.CHECK,
+    nvml.CHECK,
     driver.CHECK,
-    environment.CHECK,
+    libcuda.CHECK,
+    container.CHECK,
+    selinux.CHECK,
     glibc.CHECK,
-    gpu_arch.CHECK,
-    host_compiler.CHECK,
-    imports.CHECK,
+    loader.CHECK,
+    libstdcxx.CHECK,
+    abi.CHECK,
+    cuda_libraries.CHECK,
+    nccl.CHECK,
+    packages.CHECK,
+    ops.CHECK,
     isa.CHECK,
     jit.CHECK,
-    launcher.CHECK,
-    libaio.CHECK,
-    libcuda.CHECK,
-    libstdcxx.CHECK,
-    loader.CHECK,
-    memlock.CHECK,
-    memory.CHECK,
-    nccl.CHECK,
-    network.CHECK,
-    ninja.CHECK,
-    numa.CHECK,
-    nvme.CHECK,
-    nvml.CHECK,
-    ops.CHECK,
-    packages.CHECK,
-    python_headers.CHECK,
-    row.CHECK,
-    selinux.CHECK,
-    shm.CHECK,
+    gpu_arch.CHECK,
     toolkit.CHECK,
+    host_compiler.CHECK,
+    compilers.CHECK,
+    alternatives.CHECK,
+    curand.CHECK,
+    python_headers.CHECK,
+    ninja.CHECK,
+    libaio.CHECK,
+    environment.CHECK,
+    launcher.CHECK,
+    network.CHECK,
+    memory.CHECK,
+    memlock.CHECK,
+    shm.CHECK,
+    nvme.CHECK,
+    numa.CHECK,
     wsl.CHECK,
+    row.CHECK,
+    imports.CHECK,
 )
 
 __all__ = ["CHECKS"]

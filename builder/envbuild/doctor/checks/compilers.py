@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envbuild.doctor.layers import Layer, layers
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.words import jit_compiler, python_compiler
+from envbuild.doctor.words import jit_compiler, named_by_python, python_compiler
 from envbuild.model import Finding, Severity
 
 _SOURCE = (
@@ -38,15 +38,16 @@ def _python(view: View) -> Iterator[Finding]:
     environment = view.collection.environment
     if python is None or python.path is not None or "CC" in environment or compiler is None or compiler.path is None:
         return
+    name = named_by_python(python, view.collection)
     yield Finding(
         rule="compilers.python",
         severity=Severity.WARNING,
-        subject=python.name,
-        message=f"Python's extension compiler, {python.name}, is not there: this Python was built with it elsewhere",
+        subject=name,
+        message=f"Python's extension compiler, {name}, is not there: this Python was built with it elsewhere",
         why="DeepSpeed asks through it whether libaio and others are there, and then says that they are not; "
         "pip install of what has to be compiled fails",
         evidence=(
-            f"sysconfig: {python.name}",
+            f"sysconfig: {name}",
             f"found by PATH: {compiler.path}",
             *((python.error,) if python.error else ()),
         ),

@@ -79,7 +79,8 @@ def _winner(view: View) -> tuple[str | None, str]:
     after = known.what_if(first=(_NAME,))
     choice = after.choice(_NAME)
     torch = collection.torch
-    mapped = torch.maps.get(_NAME) if torch is not None else None
+    maps = torch.maps if torch is not None else {}
+    mapped = next((path for name, path in maps.items() if name.startswith("libcuda.so.")), None)
     if mapped:
         same = choice is not None and choice.path is not None and _real(view, choice.path) == _real(view, mapped)
         return (choice.path if same and choice else mapped), after.why(_NAME) if same else "the process itself"
@@ -130,5 +131,5 @@ CHECK = Check(
     name="libcuda",
     title="the libcuda that is loaded is the kernel driver's, or a compatibility library that is newer than it",
     look=_look,
-    explains=("imports.cuda", "nvml", "driver", "loader.stubs"),
+    explains=("imports", "driver.refused", "loader.stubs", "loader.cuda-path"),
 )

@@ -14,6 +14,7 @@ from envbuild.doctor.view import Check, View
 from envbuild.doctor.words import (
     OFFLOAD,
     conda_prefix,
+    folder,
     gcc_words,
     has_toolset,
     is_clang,
@@ -23,6 +24,7 @@ from envbuild.doctor.words import (
     op_at,
     release,
     remedy_for,
+    shell_path,
     told,
 )
 from envbuild.elf import Missing, by_family, highest
@@ -43,6 +45,7 @@ def _look(view: View) -> Iterator[Finding]:
     for chosen, wrong in groups.items():
         yield _finding(view, known, chosen, wrong)
     if not groups:
+        yield from _waiting(view, known)
         yield from _next(view, known)
 
 
@@ -53,8 +56,9 @@ def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> F
     who = named(askers, collection)
     has = by_family(file.provides) if (file := known.read(chosen)) else {}
     why, bringer = known.why(LIBSTDCXX), known.bringer(LIBSTDCXX)
+    every = copies(collection, known, LIBSTDCXX)
     better = [
-        path for path, provides in copies(collection, known, LIBSTDCXX).items()
+        path for path, provides in every.items()
         if known.real(path) != known.real(chosen) and _enough(provides, wrong)
     ]  # fmt: skip
     remedies, shadowed = _remedies(view, known, chosen, wrong, better)
@@ -73,8 +77,8 @@ def _finding(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> F
         evidence=(
             *(f"{asker}: asks for {listed(_asked(wrong, asker))}" for asker in askers),
             f"loaded: {known.real(chosen)}, by {why}",
-            *(f"a better copy: {told(path, collection)} has "
-              f"{listed(copies(collection, known, LIBSTDCXX)[path].values())}" for path in better[:3]),
+            *(f"a better copy: {told(path, collection)} has {listed(every[path].get(family, '') for family in newest)}"
+              for path in better[:3]),
         ),
         fix="; or ".join(remedy.words for remedy in remedies),
         command=remedies[0].command,
@@ -97,7 +101,7 @@ def _remedies(
         found.append(
             Remedy(
                 words=f"give the environment a newer libstdc++ (conda package {wanted})",
-                command=f"conda install -p {prefix} -c conda-forge '{wanted}'",
+                command=f"conda install -p {shell_path(prefix)} -c conda-forge '{wanted}'",
             )
         )
     if not taken_away:
@@ -136,6 +140,52 @@ def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> 
         yield Remedy(words=f"compile {listed(op.name for op in ops)} by a compiler{limit} (CXX)")
 
 
+def _waiting(view: View, known: Answers) -> Iterator[Finding]:
+    """An older copy in the environment itself: what is imported before torch may bring it, and it then serves all."""
+    loaded = known.provider(LIBSTDCXX)
+    for path, has in copies(view.collection, known, LIBSTDCXX).items():
+        prefix = next((each for each in _prefixes(view) if path.startswith(f"{each}/")), None)
+        if prefix is None or (loaded is not None and known.real(path) == loaded.real):
+            continue
+        after = known.what_if(first=(path,))
+        wrong = [missing for missing in after.missing if known.real(missing.chosen or "") == known.real(path)]
+        gcc = _gcc(wrong, view.facts)
+        if not wrong or gcc is None:
+            continue
+        wanted = f"libstdcxx-ng>={gcc.split('.')[0]}"
+        conda = conda_prefix(path, view.collection) is not None
+        askers = list(dict.fromkeys(missing.asker for missing in wrong))
+        yield Finding(
+            rule="libstdcxx.waiting",
+            severity=Severity.WARNING,
+            subject=path,
+            message=f"{named(askers, view.collection)} {'ask' if len(askers) > 1 else 'asks'} for "
+            f"{listed(_newest(wrong).values())}, and the environment's own libstdc++, {told(path, view.collection)}, "
+            f"has {listed(has.get(family, '') for family in _newest(wrong))} at most: torch brings another, "
+            "and this one is loaded when a package that needs it is imported before torch",
+            why=f"a process has one libstdc++, whoever asks for it first; {OFFLOAD}",
+            evidence=(*(f"{asker}: asks for {listed(_asked(wrong, asker))}" for asker in askers[:4]), f"copy: {path}"),
+            fix=f"give the environment a newer libstdc++ (conda package {wanted}), or import torch and deepspeed first"
+            if conda
+            else "remove that copy, or import torch and deepspeed first",
+            command=f"conda install -p {shell_path(prefix)} -c conda-forge '{wanted}'" if conda else "",
+            source=_SOURCE,
+        )
+
+
+def _prefixes(view: View) -> list[str]:
+    """The environment that the interpreter is of; the system's is none."""
+    interpreter = view.collection.interpreter
+    if interpreter is None:
+        return []
+    found = (
+        interpreter.prefix,
+        folder(folder(interpreter.executable)),
+        view.collection.environment.get("CONDA_PREFIX"),
+    )
+    return [each.rstrip("/") for each in found if each and each.rstrip("/") not in ("", "/usr", "/usr/local")]
+
+
 def _next(view: View, known: Answers) -> Iterator[Finding]:
     """A JIT compiler that is newer than what is loaded: what it compiles next may not load."""
     collection = view.collection
@@ -157,7 +207,7 @@ def _next(view: View, known: Answers) -> Iterator[Finding]:
         why="what is not prebuilt is compiled on the first step, and then cannot be loaded: 'version not found'",
         evidence=(f"{compiler.role}: {compiler.says or compiler.path}", f"loaded: {loaded.real}: {has}"),
         fix=f"install {wanted} into {prefix}" if prefix else "compile the ops by the compiler of that libstdc++ (CXX)",
-        command=f"conda install -p {prefix} -c conda-forge '{wanted}'" if prefix else "",
+        command=f"conda install -p {shell_path(prefix)} -c conda-forge '{wanted}'" if prefix else "",
         source=_SOURCE,
     )
 
@@ -184,5 +234,5 @@ CHECK = Check(
     name="libstdcxx",
     title="the libstdc++ that is loaded has every symbol version that torch and the ops ask for",
     look=_look,
-    explains=("imports", "ops", "loader", "jit"),
+    explains=("imports", "ops", "loader"),
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuild.doctor.collection import Op
 from envbuild.doctor.loading import Answers, answers
-from envbuild.doctor.remedies import cures, trials
+from envbuild.doctor.remedies import cures, trials, variable
 from envbuild.doctor.view import Check, View
 from envbuild.doctor.wheels import in_wheels, wheel_files
 from envbuild.doctor.words import OFFLOAD, belongs, conda_prefix, folder, listed, named, op_at, remedy_for, serves
@@ -48,7 +49,9 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
     # Where torch itself does not load, nobody finds its libraries: that is no fault of theirs.
     torch = all(loading.works for path, loading in known.loadings.items() if "/torch/" in path)
     for choice in known.unresolved:
-        if torch or not choice.name.startswith(("libtorch", "libc10")):
+        # A damaged op is told by `ops`.
+        damaged = op_at(choice.name, view.collection) and known.real(choice.name) in view.collection.libraries.broken
+        if not damaged and (torch or not choice.name.startswith(("libtorch", "libc10"))):
             groups.setdefault(choice.name, []).append(choice)
     for name, choices in groups.items():
         askers = [choice.asker or name for choice in choices]
@@ -62,7 +65,9 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
             fix, command = cured.remedy.words, cured.remedy.command
         yield Finding(
             rule="loader.unresolved",
-            severity=Severity.ERROR if ours else Severity.WARNING,
+            severity=Severity.ERROR
+            if ours and not (ops and all(_is_idle(view, op) for op in ops))
+            else Severity.WARNING,
             subject=askers[0],
             message=f"{named(askers, view.collection)} cannot be loaded: {choices[0].problem}",
             why=OFFLOAD if ops else "it ends in an ImportError, whatever asks for it",
@@ -71,6 +76,11 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
             command=command,
             source=_SOURCE,
         )
+
+
+def _is_idle(view: View, op: Op) -> bool:
+    """Whether an op is loaded for NVMe alone, and nobody asked about any."""
+    return op.name in ("async_io", "gds") and not view.collection.nvme
 
 
 def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
@@ -102,45 +112,34 @@ def _library_path(view: View, known: Answers) -> Iterator[Finding]:
     value = known.conditions.library_path or collection.environment.get("LD_LIBRARY_PATH", "")
     entries = re.split("[:;]", value) if value else []
     wheels = wheel_files(view)
-    cuda = [entry for entry in entries if _CUDA.search(entry) and not entry.rstrip("/").endswith("/stubs")]
+    stubs = [entry for entry in entries if entry.rstrip("/").endswith("/stubs")]
+    cuda = [entry for entry in entries if _CUDA.search(entry) and entry not in stubs]
     if cuda and wheels:
-        less = ":".join(entry for entry in entries if entry and entry not in cuda)
-        clean = not known.problem and cures(known, known.what_if(library_path=less))
-        yield _path_finding(
+        yield _entries(
             "loader.cuda-path",
             f"LD_LIBRARY_PATH holds {listed(cuda)}, and torch brings its CUDA libraries in NVIDIA's wheels "
             f"({folder(next(iter(wheels.values())))} and others)",
             "the wheels' libraries look for one another by RUNPATH, which LD_LIBRARY_PATH goes before: one of the "
             "toolkit's is then mixed in, and the first call of a missing function ends the process",
-            value,
-            less,
-            "" if clean else "; nothing here needs them in it" if known.problem else "",
-        )
-    stubs = [entry for entry in entries if entry.rstrip("/").endswith("/stubs")]
+            known, entries, cuda,
+        )  # fmt: skip
     if stubs:
-        less = ":".join(entry for entry in entries if entry and entry not in stubs)
-        yield _path_finding(
+        yield _entries(
             "loader.stubs",
             f"LD_LIBRARY_PATH holds {listed(stubs)}: the link stubs of a CUDA toolkit, which do nothing",
             "they are for linking where there is no driver; at run time a stub that wins gives error 34 (stub library)",
-            value,
-            less,
-            "",
-        )
+            known, entries, stubs,
+        )  # fmt: skip
     own = conda_prefix(collection.interpreter.executable, collection) if collection.interpreter else None
-    foreign = [
-        entry for entry in entries if (prefix := conda_prefix(f"{entry.rstrip('/')}/x", collection)) and prefix != own
-    ]
+    foreign = [entry for entry in entries
+               if (prefix := conda_prefix(f"{entry.rstrip('/')}/x", collection)) and prefix != own]  # fmt: skip
     if foreign:
-        less = ":".join(entry for entry in entries if entry and entry not in foreign)
-        yield _path_finding(
+        yield _entries(
             "loader.conda-path",
             f"LD_LIBRARY_PATH holds {listed(foreign)} of a conda environment that this Python is not of",
             "conda's libstdc++, OpenSSL and others then serve a Python that was not built with them",
-            value,
-            less,
-            "",
-        )
+            known, entries, foreign,
+        )  # fmt: skip
     if "" in entries:
         yield Finding(
             rule="loader.working-folder",
@@ -149,23 +148,26 @@ def _library_path(view: View, known: Answers) -> Iterator[Finding]:
             message=f"LD_LIBRARY_PATH has an empty entry ({value!r}), which stands for the working directory: what "
             "lies there is taken for a library",
             fix="write it without the empty entry",
-            command=f"export LD_LIBRARY_PATH={':'.join(filter(None, entries))}"
-            if any(entries)
-            else "unset LD_LIBRARY_PATH",
+            command=variable("LD_LIBRARY_PATH", [entry for entry in entries if entry]),
             source=_SOURCE,
         )
 
 
-def _path_finding(rule: str, message: str, why: str, value: str, less: str, more: str) -> Finding:
+def _entries(rule: str, message: str, why: str, known: Answers, entries: list[str], wrong: list[str]) -> Finding:
+    """Entries of LD_LIBRARY_PATH that should not be there, unless something is found in them alone."""
+    less = [entry for entry in entries if entry and entry not in wrong]
+    after = known.what_if(library_path=":".join(less))
+    lost = {choice.name for choice in after.unresolved} - {choice.name for choice in known.unresolved}
+    keeps = f"; {listed(sorted(lost))} is found there alone: install that where the loader looks, first" if lost else ""
     return Finding(
         rule=rule,
         severity=Severity.WARNING,
         subject="LD_LIBRARY_PATH",
         message=message,
         why=why,
-        evidence=(f"LD_LIBRARY_PATH={value}",),
-        fix=f"take it out of LD_LIBRARY_PATH: torch finds its own libraries without{more}",
-        command=f"export LD_LIBRARY_PATH={less}" if less else "unset LD_LIBRARY_PATH",
+        evidence=(f"LD_LIBRARY_PATH={':'.join(entries)}",),
+        fix=f"take it out of LD_LIBRARY_PATH: torch finds its own libraries without{keeps}",
+        command="" if lost else variable("LD_LIBRARY_PATH", less),
         source=f"{_SOURCE}; RUNPATH of the files in NVIDIA's wheels" if rule == "loader.cuda-path" else _SOURCE,
     )
 
