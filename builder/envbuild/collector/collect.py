@@ -6,7 +6,7 @@ import sys
 import time
 
 from . import choose, gpu, libaio, machine, masking, nvme, ops, symbols, system, toolkits, tools
-from .common import Host, Parts, real, temporary, unique
+from .common import Host, Parts, end_all, real, temporary, unique
 from .environment import environment
 from .interpreter import Examined, described, imports
 
@@ -51,7 +51,10 @@ def collect(wanted, environ, say=lambda text: None):
     with temporary(environ) as folder, concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         if folder is None:
             parts.fail("temporary", "no temporary folder can be written to (TMPDIR, /tmp, /var/tmp, /dev/shm)")
-        document = _collected(host, wanted, folder, parts, _Pool(pool), say)
+        try:
+            document = _collected(host, wanted, folder, parts, _Pool(pool), say)
+        finally:
+            end_all()
     document["errors"] = parts.errors
     parts.seconds["all"] = round(time.time() - began, 3)
     document["seconds"] = parts.seconds
@@ -78,6 +81,8 @@ class _Pool:
 def _collected(host, wanted, folder, parts, pool, say):
     environ = host.environ
     python = wanted.python or (choose.guess(host) if wanted.guess else None) or sys.executable
+    # A name is looked for on PATH; a path is made one that holds in other folders too.
+    python = os.path.abspath(python) if "/" in python else host.which(python) or python
     say("examining {}{}".format(python, ": importing torch and DeepSpeed" if wanted.imports else ""))
     child = parts.run("interpreter.start", lambda: Examined(python, environ, folder, wanted.imports, wanted.timeout))
     early = {

@@ -174,8 +174,18 @@ def run(argv, environ, timeout, cwd="/", merged=False):
     return Done(code=code, out=reader.text(1.0))
 
 
+# The children that live: whoever interrupts the collector interrupts them.
+_children = set()
+
+
+def watch(child):
+    """Let a child end with the collector, also when nobody waits for it yet."""
+    _children.add(child)
+
+
 def wait(child, timeout):
     """A child's exit code; None, and the end of it, when its time is up."""
+    watch(child)
     try:
         return child.wait(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -188,8 +198,15 @@ def wait(child, timeout):
 
 def end_group(child):
     """Kill what is left of a child's process group, which is its own."""
+    _children.discard(child)
     with contextlib.suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)
+
+
+def end_all():
+    """Kill every child that is waited for."""
+    for child in list(_children):
+        end_group(child)
 
 
 class Reader:

@@ -28,7 +28,7 @@ _PATTERNS = (
 
 # Both use the driver API's own names and numbers (nvml.h, cuda.h). cuDriverGetVersion needs no initialisation.
 _NVML = """
-import ctypes, json
+import ctypes, json, re
 found = {}
 try:
     nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -44,33 +44,39 @@ try:
         return buffer.value.decode("utf-8", "replace")
     class Memory(ctypes.Structure):
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+    def ask(device):
+        handle = ctypes.c_void_p()
+        call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(device["index"]), ctypes.byref(handle))
+        device["name"] = text("nvmlDeviceGetName", handle)
+        memory = Memory()
+        call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+        device["memory"] = memory.total
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
+        device["sm"] = "%d.%d" % (major.value, minor.value)
+        current, pending = ctypes.c_uint(), ctypes.c_uint()
+        try:
+            call("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
+            device["mig"] = bool(current.value)
+        except (ValueError, AttributeError):
+            device["mig"] = False  # a GPU, or a driver, without MIG
     try:
         call("nvmlInit_v2")
         found["nvml"] = text("nvmlSystemGetDriverVersion")
         count = ctypes.c_uint()
         call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        found["devices"] = []
-        for index in range(min(count.value, 64)):
-            device = {"index": index}
-            found["devices"].append(device)
-            handle = ctypes.c_void_p()
-            call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-            for name, ask in (("name", lambda: text("nvmlDeviceGetName", handle)),):
-                device[name] = ask()
-            memory = Memory()
-            call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
-            device["memory"] = memory.total
-            major, minor = ctypes.c_int(), ctypes.c_int()
-            call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
-            device["sm"] = "%d.%d" % (major.value, minor.value)
-            current, pending = ctypes.c_uint(), ctypes.c_uint()
+        found["devices"] = [{"index": index} for index in range(min(count.value, 64))]
+        for device in found["devices"]:
             try:
-                call("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
-                device["mig"] = bool(current.value)
-            except ValueError:
-                device["mig"] = False  # a GPU, or a driver, without MIG
+                ask(device)
+            except ValueError as error:
+                found.setdefault("nvml_error", "GPU %d: %s" % (device["index"], error))
     except (ValueError, AttributeError) as error:
         found["nvml_error"] = str(error)
+    # One that does not fit the kernel module answers nothing; its file tells its version.
+    name = re.search("libnvidia-ml[.]so[.]([0-9]+[.][0-9.]*[0-9])", open("/proc/self/maps").read())
+    if name:
+        found.setdefault("nvml", name.group(1))
 except OSError as error:
     found["nvml_error"] = str(error)
 print(json.dumps(found))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from .common import Reader, end_group, real, unique, wait
+from .common import Reader, end_group, real, unique, wait, watch
 
 # Variables of the child alone: nothing that belongs to the user is written to, or waited for.
 _SCRATCH = {
@@ -60,6 +60,7 @@ class Examined:
             raise
         finally:
             os.close(tells)
+        watch(self._child)
         self._pieces = Reader(os.fdopen(told, "rb"), keep=16 << 20)
         self._printed = Reader(self._child.stdout)
         self.code = None

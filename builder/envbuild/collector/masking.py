@@ -15,14 +15,15 @@ _COMMON = frozenset(
     linux kernel system venv cache true false none version name path file""".split()  # noqa: SIM905
 )
 _HOMES = re.compile(r"(?<![\w.-])((?:/[\w.-]+){0,4}?/(?:home|Users|users|homes)/)([^/\s:;,'\"=\0]+)")
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/@\s'\"]+)@")
+# Here and below, what stands before a match keeps a search of a long value from being tried at each of its letters.
+_URL = re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/@\s'\"]+)@")
 _PARAMETER = re.compile(
-    r"(?i)((?:[?&;\s]|--|\A)(?:[\w-]*[_-])?(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|apikey|auth|signature|sig|credential)s?=)"
+    r"(?i)((?:[?&;\s]|(?<![\w-])--|\A)(?:[\w-]{0,60}[_-])?(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|apikey|auth|signature|sig|credential)s?=)"
     r"([^&;\s'\"]+)"
 )
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
-    r"A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|pypi-[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|npm_[A-Za-z0-9]{20,}|"
+    r"A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|pypi-[\w-]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|npm_[A-Za-z0-9]{20,}|"
     r"nvapi-[\w-]{20,})|(?i:\bbearer\s+)[\w.~+/-]{8,}=*"
 )
 _SECRET_NAME = re.compile(

@@ -3,6 +3,7 @@
 import contextlib
 import mmap
 import os
+import re
 import tempfile
 import time
 
@@ -17,6 +18,10 @@ _COPY_BYTES = 256 << 20
 _COPY_SECONDS = 1.0
 # Half of what is free stays free.
 _SHARE = 2
+# Mount options that name hosts, users or secrets; and the layers of a container, which are of no use.
+_PRIVATE = re.compile(
+    r"(?:\w*addr|user(?:name)?|pass(?:word)?|cred(?:entials)?|secret(?:file)?|domain|name|mon\w*|lowerdir|upperdir|workdir)="
+)
 
 
 def folder(host, path, bench):
@@ -48,8 +53,9 @@ def _mount(host, path):
     number, _, kind, source, options = best
     return {
         "kind": kind,
-        "device": source,
-        "options": options,
+        # Of a share on a network, the server is nobody's business, nor who asked for it.
+        "device": re.sub(r"\A//[^/]+|\A[^/]+(?=:/)", "SERVER", source),
+        "options": [option for option in options if not _PRIVATE.match(option)],
         "rotational": _rotational(host, number, source),
     }
 
@@ -83,7 +89,7 @@ def _write(found, path, bench):
     try:
         descriptor, name = tempfile.mkstemp(prefix=".envbuild-doctor-", dir=path)
     except OSError as error:
-        found["error"] = describe(error)
+        found["error"] = error.strerror  # without the name, which is another every time
         return
     found["writable"] = True
     buffer = mmap.mmap(-1, _CHUNK)  # aligned to a page, as O_DIRECT wants it
@@ -93,7 +99,7 @@ def _write(found, path, bench):
             descriptor = os.open(name, os.O_RDWR | os.O_DIRECT)
         except OSError as error:
             found["direct"] = False
-            found["error"] = "O_DIRECT: " + describe(error)
+            found["error"] = "O_DIRECT: {}".format(error.strerror)
             return
         finally:
             os.unlink(name)

@@ -125,23 +125,24 @@ def _compile(number, path, host, folder):
         environ = dict(host.environ, LC_ALL="C", CCACHE_DISABLE="1", TMPDIR=place)
         done = run([path, source, "-o", program], environ, _COMPILE_SECONDS, cwd=place, merged=True)
         if done.explain(_COMPILE_SECONDS):
-            return {"compiler": path, "works": False, "error": _told(done, "compiling")}
+            return {"compiler": path, "works": False, "error": _told(done, "compiling", place)}
         # Under the user's own LD_LIBRARY_PATH: that is how an op meets its libstdc++.
         ran = run([program], host.environ, _VERSION_SECONDS, cwd=place, merged=True)
         if ran.explain(_VERSION_SECONDS) or "works 1" not in ran.out:
             # A temporary folder that is mounted noexec says nothing about the compiler.
             if "Permission denied" in ran.error:
                 return {"compiler": path, "works": True, "error": "compiled, not run: {}".format(ran.error)}
-            return {"compiler": path, "works": False, "error": _told(ran, "running what it made")}
+            return {"compiler": path, "works": False, "error": _told(ran, "running what it made", place)}
         return {"compiler": path, "works": True, "error": None}
     except (OSError, ValueError) as error:
         return {"compiler": path, "works": False, "error": describe(error)}
 
 
-def _told(done, doing):
+def _told(done, doing, place):
     lines = [line for line in done.lines if re.search(r"error|cannot|not found|undefined|No such|fatal", line, re.I)]
     reason = lines[0][:300] if lines else done.explain(_COMPILE_SECONDS)
-    return "{}: {}".format(doing, reason or "it printed something else than it should")
+    reason = (reason or "it printed something else than it should").replace(place + "/", "")
+    return "{}: {}".format(doing, reason)
 
 
 def alternatives(host):

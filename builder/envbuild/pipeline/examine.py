@@ -29,7 +29,7 @@ _NO_COMMAND = (126, 127)
 # The collector's own word, and what Python 2 says of -I.
 _TOO_OLD = ("it needs 3.6 or later", "nknown option: -I")
 _SHM_BYTES = 8 << 30
-_HOW = "Collect it with: python3 doctor.pyz > facts.json"
+_HOW = "Collect it with: python3 -I doctor.pyz > facts.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
