@@ -94,7 +94,7 @@ RED: tuple[Case, ...] = (
     ("gpu", "gpu-arch.torch", ERROR,
      {"torch": {"architectures": ["sm_80", "compute_80"]}, "gpu": {"cuda": "12.9"}}, "and cannot"),
     ("gpu", "gpu-arch.list", WARNING, {"environment": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6"}}, "leaves out NVIDIA H200"),
-    ("gpu", "host-compiler.nvcc", WARNING, tools(gpu_machine(), **{"gcc-12": "16.1.0"}), "offload itself needs no op"),
+    ("gpu", "host-compiler.nvcc", WARNING, tools(gpu_machine(), CC="16.1.0"), "offload itself needs no op"),
     ("gpu", "toolkit.absent", ERROR, {"toolkits": [], "environment": {"CUDA_HOME": None}, "deepspeed": {
         "ok": False, "error": "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'"}},
      "when it is imported"),
