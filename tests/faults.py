@@ -93,6 +93,8 @@ RED: tuple[Case, ...] = (
     ("gpu", "gpu-arch.torch", WARNING, {"torch": {"architectures": ["sm_80", "compute_80"]}}, "compiled by the driver"),
     ("gpu", "gpu-arch.torch", ERROR,
      {"torch": {"architectures": ["sm_80", "compute_80"]}, "gpu": {"cuda": "12.9"}}, "and cannot"),
+    ("gpu", "gpu-arch.without-cuda", WARNING, {"torch": {"version": "2.13.0+cpu", "cuda": None, "available": False}},
+     "they are not used"),
     ("gpu", "gpu-arch.list", WARNING, {"environment": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6"}}, "leaves out NVIDIA H200"),
     ("gpu", "host-compiler.nvcc", WARNING, tools(gpu_machine(), CC="16.1.0"), "offload itself needs no op"),
     ("gpu", "toolkit.absent", ERROR, {"toolkits": [], "environment": {"CUDA_HOME": None}, "deepspeed": {
@@ -129,6 +131,10 @@ RED: tuple[Case, ...] = (
     ("cpu", "imports.module", ERROR, {"deepspeed": {
         "ok": False, "error": "ModuleNotFoundError: No module named 'hjson'",
         "trace": ['  File "/x/deepspeed/accelerator/real_accelerator.py", line 1', "    import numpy"]}}, "'hjson'"),
+    ("cpu", "imports.slow", WARNING, {"torch": {"ok": False, "error": "not done after 120 s"}}, "file system"),
+    ("cpu", "packages.more", INFO, {"interpreter": {"packages": [*packages(), {
+        "name": "transformers", "version": "4.50", "location": SITE, "requires": [f"lost-{n}" for n in range(25)]}]}},
+     "5 more"),
     ("cpu", "imports.unknown", ERROR, {"deepspeed": {"ok": False, "error": "ZeroDivisionError"}}, "ZeroDivisionError"),
     ("cpu", "imports.nothing", WARNING,
      {"interpreter": {"packages": []}, "torch": None, "deepspeed": None, "ops": []}, "--python"),
@@ -223,6 +229,7 @@ ALSO: dict[str, set[str]] = {
     "driver.old": {"libcuda"}, "driver.missing": {"libcuda"}, "nvml.mismatch": {"libcuda"}, "launcher.missing": set(),
     "packages.pydantic": {"packages.requirement", "packages.cpu"}, "packages.checkpoints": {"packages.cpu"},
     "imports.nothing": {"packages.requirement"},
+    "packages.more": {"packages.requirement"}, "gpu-arch.without-cuda": {"cuda-libraries", "ops", "libcuda"},
     "network.p2p": {"ops.sm"}, "toolkit.absent": {"imports.nvcc"}, "host-compiler.nvcc": set(),
 }  # fmt: skip
 # Worlds that are old as a whole: whatever else is said about them is not the matter of the case.

@@ -17,7 +17,7 @@ from envbuild.errors import InputError
 from envbuild.matrix import load
 from envbuild.model import Environment, Finding, Severity
 from faults import ALSO, GIB, LOOSE, RED, Case, nvme
-from machines import gpu_machine, machine, view
+from machines import gpu_machine, machine, packages, view
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 # Those about native code have tests of their own.
@@ -59,6 +59,7 @@ def test_red(case: Case) -> None:
 FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("cpu", nvme(rotational=True, device="/dev/vda1")),
     ("cpu", {"deepspeed": {"torch_info": None}, "tools": []}),
+    ("cpu", {"interpreter": {"packages": packages(ninja=None)}}),
     ("cpu", {"machine": {"memlock": [8 << 20, 8 << 20], "selinux": "permissive"}}),
     ("cpu", {"environment": {"PYTHONPATH": "/code:", "OMP_NUM_THREADS": "8", "CUDA_VISIBLE_DEVICES": ""}}),
     ("cpu", {"torch": {"version": "2.13.0+rocm6.4"}, "environment": {"DS_ACCELERATOR": "cuda"}}),

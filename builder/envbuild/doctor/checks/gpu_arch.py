@@ -18,6 +18,8 @@ _CODE = re.compile(r"(sm|compute)_(\d{2,3})([a-z]?)")
 
 def look(view: View) -> Iterator[Finding]:
     """GPUs that torch has no machine code for, and a TORCH_CUDA_ARCH_LIST that leaves one out."""
+    if torch_cuda(view) is None:
+        yield from _without_cuda(view)
     if not on_gpu(view) or torch_cuda(view) is None:
         return
     devices = {sm: device for device in view.collection.gpu.devices if (sm := minor(device.sm))}
@@ -28,6 +30,24 @@ def look(view: View) -> Iterator[Finding]:
         if held and not covered(sm, code):
             yield _uncovered(view, sm, device, held, ptx, facts)
         yield from _left_out(view, sm, device)
+
+
+def _without_cuda(view: View) -> Iterator[Finding]:
+    """GPUs that a torch without CUDA leaves alone, unless that is what is meant."""
+    torch, devices = torch_version(view), view.collection.gpu.devices
+    meant = view.collection.environment.get("DS_ACCELERATOR") == "cpu"
+    meant = meant or (view.row is not None and view.row.accelerator == "cpu")
+    if torch is None or "rocm" in torch or not devices or meant:
+        return
+    yield Finding(
+        rule="gpu-arch.without-cuda",
+        severity=Severity.WARNING if view.row is None else Severity.ERROR,
+        subject=f"torch {torch}",
+        message=f"torch {torch} is built without CUDA, and there are {len(devices)} GPU(s): they are not used",
+        why="DeepSpeed takes the CPU without a word. A later pip install may have brought it in place of another.",
+        fix="install the torch of the same version that is built for CUDA, from PyTorch's own index",
+        source="torch.version.cuda",
+    )
 
 
 def _held(view: View) -> tuple[list[str], list[str], tuple[Fact, ...]]:

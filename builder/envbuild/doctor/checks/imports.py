@@ -183,7 +183,8 @@ def _failed(name: str, seen: Import, root: str = "") -> Finding:
     shown = {"torch": "torch", "deepspeed": "DeepSpeed"}[name]
     return Finding(
         rule=f"imports.{meaning}",
-        severity=Severity.ERROR,
+        # It may only take long: nothing is known to be wrong.
+        severity=Severity.WARNING if meaning == "slow" else Severity.ERROR,
         subject=name,
         message=f"{shown} cannot be imported: {(seen.error or 'it ended without a word')[:_LETTERS]}",
         why="Nothing can be trained before that.",
