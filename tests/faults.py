@@ -66,11 +66,11 @@ RED: tuple[Case, ...] = (
     ("gpu", "toolkit.gpu", ERROR, merged(CU118, kit(version="11.7"), tools(gpu_machine(), gcc="11.4.0")),
      "does not compile for NVIDIA H200"),
     ("gpu", "host-compiler.nvcc", ERROR, merged(CU118, kit(version="11.8")), "accepts GCC 11 at most"),
-    ("cpu", "host-compiler.missing", ERROR, merged(JIT, tools(machine(), "g++-12", "c++", "g++")), "no C++ compiler"),
+    ("cpu", "host-compiler.missing", ERROR, merged(JIT, tools(machine(), "CXX", "c++", "g++")), "no C++ compiler"),
     ("cpu", "host-compiler.broken", ERROR,
      {**JIT, "compiles": [{"compiler": "/usr/bin/g++-12", "works": False, "error": "cannot find -lstdc++"}]},
      "-lstdc++"),
-    ("cpu", "host-compiler.old", WARNING, merged(JIT, tools(machine(), **{"g++-12": "9.4.0"})), "GCC 11.3"),
+    ("cpu", "host-compiler.old", WARNING, merged(JIT, tools(machine(), CXX="9.4.0")), "GCC 11.3"),
     ("gpu", "host-compiler.language", ERROR,
      merged(CU118, {"deepspeed": {"version": "0.9.0"}}, kit(version="11.8"), tools(gpu_machine(), gcc="11.4.0")),
      "C++14"),
@@ -93,9 +93,13 @@ RED: tuple[Case, ...] = (
     ("gpu", "gpu-arch.torch", WARNING, {"torch": {"architectures": ["sm_80", "compute_80"]}}, "compiled by the driver"),
     ("gpu", "gpu-arch.torch", ERROR,
      {"torch": {"architectures": ["sm_80", "compute_80"]}, "gpu": {"cuda": "12.9"}}, "and cannot"),
-    ("gpu", "gpu-arch.list", ERROR,
-     merged(CU118, kit(version="11.8"), tools(gpu_machine(), gcc="11.4.0"),
-            {"environment": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6"}}), "leaves out NVIDIA H200"),
+    ("gpu", "gpu-arch.without-cuda", WARNING, {"torch": {"version": "2.13.0+cpu", "cuda": None, "available": False}},
+     "they are not used"),
+    ("gpu", "gpu-arch.list", WARNING, {"environment": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6"}}, "leaves out NVIDIA H200"),
+    ("gpu", "host-compiler.nvcc", WARNING, tools(gpu_machine(), CC="16.1.0"), "offload itself needs no op"),
+    ("gpu", "toolkit.absent", ERROR, {"toolkits": [], "environment": {"CUDA_HOME": None}, "deepspeed": {
+        "ok": False, "error": "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'"}},
+     "when it is imported"),
     ("cpu", "packages.pydantic", ERROR,
      {"deepspeed": {"version": "0.11.1"}, "torch": {"version": "2.0.1+cpu"},
       "interpreter": {"packages": packages(deepspeed="0.11.1", torch="2.0.1", numpy="1.26.4", setuptools="69.0.0")}},
@@ -124,6 +128,13 @@ RED: tuple[Case, ...] = (
      {"torch": {"ok": False, "error": "ImportError: /x/libstdc++.so.6: version `GLIBCXX_3.4.32' not found"}},
      "GLIBCXX"),
     ("cpu", "imports.isa", ERROR, {"torch": {"ok": False, "error": "ended by signal 4"}}, "this CPU"),
+    ("cpu", "imports.module", ERROR, {"deepspeed": {
+        "ok": False, "error": "ModuleNotFoundError: No module named 'hjson'",
+        "trace": ['  File "/x/deepspeed/accelerator/real_accelerator.py", line 1', "    import numpy"]}}, "'hjson'"),
+    ("cpu", "imports.slow", WARNING, {"torch": {"ok": False, "error": "not done after 120 s"}}, "file system"),
+    ("cpu", "packages.more", INFO, {"interpreter": {"packages": [*packages(), {
+        "name": "transformers", "version": "4.50", "location": SITE, "requires": [f"lost-{n}" for n in range(25)]}]}},
+     "5 more"),
     ("cpu", "imports.unknown", ERROR, {"deepspeed": {"ok": False, "error": "ZeroDivisionError"}}, "ZeroDivisionError"),
     ("cpu", "imports.nothing", WARNING,
      {"interpreter": {"packages": []}, "torch": None, "deepspeed": None, "ops": []}, "--python"),
@@ -137,7 +148,7 @@ RED: tuple[Case, ...] = (
     ("gpu", "curand.headers", ERROR,
      merged(CU118, kit(version="11.8", headers=["cuda_runtime.h"]), tools(gpu_machine(), gcc="11.4.0")),
      "curand_kernel.h"),
-    ("gpu", "curand.library", WARNING, {**JIT, **kit(libraries=["libcudart.so"])}, "-lcurand"),
+    ("gpu", "curand.library", ERROR, {**JIT, **kit(libraries=["libcudart.so"])}, "-lcurand"),
     ("cpu", "libaio.missing", ERROR, merged(nvme(), UNBUILT_AIO, {"libaio": {"header": True}}), "no libaio.so,"),
     ("cpu", "libaio.old", ERROR,
      merged(nvme(), UNBUILT_AIO, {"deepspeed": {"version": "0.16.8"}, "libaio": {
@@ -164,7 +175,7 @@ RED: tuple[Case, ...] = (
     ("cpu", "nvme.memory", WARNING, nvme(kind="tmpfs"), "host memory"),
     ("cpu", "nvme.layer", WARNING, nvme(kind="overlay"), "writable layer"),
     ("cpu", "nvme.network", WARNING, nvme(kind="nfs4"), "over the network"),
-    ("cpu", "nvme.rotational", WARNING, nvme(rotational=True), "rotating"),
+    ("cpu", "nvme.rotational", WARNING, nvme(rotational=True, device="/dev/sda1"), "rotating"),
     ("cpu", "nvme.options", WARNING, nvme(options=["rw", "sync"]), "without sync"),
     ("cpu", "nvme.space", WARNING, nvme(free=1 << 20), "1.0 MiB is free"),
     ("cpu", "nvme.bandwidth", INFO, nvme(read_bandwidth=4e9, write_bandwidth=2e9), "at least 12 s a step"),
@@ -206,6 +217,11 @@ RED: tuple[Case, ...] = (
     ("gpu", "network.virtual", INFO,
      {"environment": {"SLURM_NNODES": "2"}, "machine": {"interfaces": [
          {"name": "virbr0", "up": True, "virtual": True}, {"name": "eno1", "up": True, "virtual": False}]}}, "virbr0"),
+    ("gpu", "network.p2p", INFO, {"gpu": {"devices": [
+        {"index": n, "name": "NVIDIA GeForce RTX 4090", "sm": "8.9"} for n in range(2)]},
+        "torch": {"architectures": ["sm_80", "sm_86"]}}, "NCCL_P2P_DISABLE=1"),
+    ("gpu", "gpu-arch.torch", ERROR, {"torch": {"architectures": ["sm_90a", "sm_80"]}, "gpu": {"devices": [
+        {"index": 0, "name": "x", "sm": "9.1"}]}}, "9.0a"),
     ("gpu", "wsl.pinned", WARNING, {"machine": {"wsl": True}}, ".wslconfig"),
 )  # fmt: skip
 # What else may be said above an info about a machine that is changed so: by the rule, or what it begins with.
@@ -213,6 +229,8 @@ ALSO: dict[str, set[str]] = {
     "driver.old": {"libcuda"}, "driver.missing": {"libcuda"}, "nvml.mismatch": {"libcuda"}, "launcher.missing": set(),
     "packages.pydantic": {"packages.requirement", "packages.cpu"}, "packages.checkpoints": {"packages.cpu"},
     "imports.nothing": {"packages.requirement"},
+    "packages.more": {"packages.requirement"}, "gpu-arch.without-cuda": {"cuda-libraries", "ops", "libcuda"},
+    "network.p2p": {"ops.sm"}, "toolkit.absent": {"imports.nvcc"}, "host-compiler.nvcc": set(),
 }  # fmt: skip
 # Worlds that are old as a whole: whatever else is said about them is not the matter of the case.
-LOOSE = {"toolkit.gpu", "host-compiler.nvcc", "host-compiler.language", "gpu-arch.list", "curand.headers", "libaio.old"}
+LOOSE = {"toolkit.gpu", "host-compiler.nvcc", "host-compiler.language", "curand.headers", "libaio.old"}

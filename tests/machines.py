@@ -268,7 +268,7 @@ def _cpu() -> dict[str, Any]:
         "packages": packages(),
     }
     maps = {
-        "libstdc++.so.6": STDCXX,
+        "libstdc++.so.6.0.30": STDCXX,
         "libc.so.6": f"{LIB}/libc.so.6",
         "libc10.so": f"{TORCH}/libc10.so",
         "libtorch_cpu.so": f"{TORCH}/libtorch_cpu.so",
@@ -309,9 +309,9 @@ def _cpu() -> dict[str, Any]:
               for name in ("gcc", "g++")),
             *(_tool(name, "shell", f"/usr/bin/{name}", f"/usr/bin/x86_64-linux-gnu-{real}-12", "12.2.0")
               for name, real in (("cc", "gcc"), ("c++", "g++"))),
-            _tool("gcc-12", "CC", "/usr/bin/gcc-12", "/usr/bin/x86_64-linux-gnu-gcc-12", "12.2.0"),
-            _tool("g++-12", "CXX", "/usr/bin/g++-12", "/usr/bin/x86_64-linux-gnu-g++-12", "12.2.0"),
-            _tool("x86_64-linux-gnu-g++", "sysconfig", "/usr/bin/x86_64-linux-gnu-g++",
+            _tool("CC", "CC", "/usr/bin/gcc-12", "/usr/bin/x86_64-linux-gnu-gcc-12", "12.2.0"),
+            _tool("CXX", "CXX", "/usr/bin/g++-12", "/usr/bin/x86_64-linux-gnu-g++-12", "12.2.0"),
+            _tool("CXX", "sysconfig", "/usr/bin/x86_64-linux-gnu-g++",
                   "/usr/bin/x86_64-linux-gnu-g++-12", "12.2.0"),
             _tool("ninja", "shell", "/opt/venv/bin/ninja", "/opt/venv/bin/ninja", "1.13.0"),
             _tool("ld", "shell", "/usr/bin/ld", "/usr/bin/x86_64-linux-gnu-ld.bfd", "2.40"),
@@ -411,7 +411,7 @@ def _gpu() -> dict[str, Any]:
         "torch": {
             "version": "2.11.0+cu130", "cuda": "13.0", "nccl": "2.28.9", "available": True,
             "architectures": ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"],
-            "maps": {"libnccl.so.2": NCCL, "libcuda.so.1": LIBCUDA,
+            "maps": {"libnccl.so.2": NCCL, "libcuda.so.580.95.05": LIBCUDA,
                      "libcudart.so.13": f"{SITE}/nvidia/cu13/lib/libcudart.so.13"},
         },
         "deepspeed": {

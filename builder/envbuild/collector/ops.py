@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from . import gpucode, symbols
+from . import gpucode, symbols, wide
 from .common import real, unique
 from .elf import Damaged
 
@@ -138,6 +138,7 @@ def contents(path):
     found = {"undefined": symbols.undefined(path)[:_SYMBOLS], "sm": []}
     with contextlib.suppress(OSError, Damaged), open(path, "rb") as stream:
         found["sm"] = gpucode.gpus(stream)
+        found["wide"] = wide.wide(stream)
     return found
 
 

@@ -304,6 +304,8 @@ class Op(Seen):
         undefined: Its undefined symbols that torch or CUDA or NCCL have to give (c10, at, torch, nccl, cu...).
         absent: Those of torch's namespaces among them that no library in torch/lib defines; None: not looked at.
         sm: Machine code for GPUs in it, such as sm_80; PTX as compute_80.
+        wide: Instructions of 512 bits (AVX-512) for every 100,000 bytes of its code, by a look at the bytes: 2 or so
+            are chance, 100 are not.
     """
 
     kind: Literal["prebuilt", "cached", "other"]
@@ -319,6 +321,7 @@ class Op(Seen):
     undefined: tuple[str, ...] = ()
     absent: tuple[str, ...] | None = None
     sm: tuple[str, ...] = ()
+    wide: float | None = None
 
 
 class NvmePath(Seen):
@@ -410,10 +413,9 @@ class Libraries(Seen):
         preload: /etc/ld.so.preload.
         seeds: What would be loaded into the process, in order: the interpreter first, then torch's libraries, ops.
         folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
-        elsewhere: Copies of the libraries that matter in places where no search would look: soname -> real paths.
-        lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
         elsewhere: Copies of the libraries that matter in usual places, those that a search finds among them:
             soname -> real paths.
+        lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
         errors: Why there is no loader, and where the search was cut short.
     """
 

@@ -159,6 +159,15 @@ def gpu_names(view: View) -> tuple[str, ...]:
     return tuple(found)
 
 
+def without_p2p(view: View) -> bool:
+    """Whether there are several GPUs of a kind that is known to have no direct copies between them.
+
+    Such as hang in NCCL's first collective on some machines (deepspeedai/DeepSpeed#4433).
+    """
+    names = [device.name or "" for device in view.collection.gpu.devices]
+    return len(names) > 1 and all("RTX 4090" in name for name in names)
+
+
 def driver(view: View) -> str | None:
     """The version of the loaded kernel module, else what NVML says; the user-space part can be another."""
     return release(view.collection.gpu.module or view.collection.gpu.nvml)

@@ -13,7 +13,7 @@ from typing import Literal
 from envbuild.doctor.collection import Collection, Op
 from envbuild.doctor.loading import Answers, answers
 from envbuild.doctor.view import View
-from envbuild.doctor.words import gcc_of, is_clang, jit_compiler, needs, python_compiler, told
+from envbuild.doctor.words import gcc_of, is_clang, jit_compiler, named_by_python, needs, python_compiler, told
 from envbuild.elf import ElfFile, by_family
 
 # torch's own code: the others next to it come from elsewhere (libgomp, MKL).
@@ -71,9 +71,9 @@ def file_of(op: Op, known: Answers) -> ElfFile | None:
 
 def _compilers(collection: Collection) -> Iterator[Layer]:
     compiler = jit_compiler(collection)
-    if compiler is None:
+    if compiler is None and collection.interpreter is not None:
         yield Layer(name="compiler", title="compiler of JIT ops", note="there is none")
-    else:
+    elif compiler is not None:
         by = "by CXX" if compiler.role == "CXX" else "by PATH"
         yield Layer(
             name="compiler", title="compiler of JIT ops", where=compiler.path or compiler.name,
@@ -81,13 +81,14 @@ def _compilers(collection: Collection) -> Iterator[Layer]:
         )  # fmt: skip
     python = python_compiler(collection)
     if python is not None:
+        where = python.path or named_by_python(python, collection)
         yield Layer(
-            name="python", title="Python's extension compiler", where=python.path or python.name,
+            name="python", title="Python's extension compiler", where=where,
             compiler=_said(python.version, clang=is_clang(python)), note=python.error or "by sysconfig",
         )  # fmt: skip
     elif collection.interpreter is not None:
         said = collection.interpreter.build.get("CXX") or collection.interpreter.build.get("CC") or ""
-        yield Layer(name="python", title="Python's extension compiler", where=said, note="by sysconfig, not looked at")
+        yield Layer(name="python", title="Python's extension compiler", where=said, note="not looked at")
 
 
 def _torch(view: View, known: Answers) -> Iterator[Layer]:

@@ -142,7 +142,8 @@ class Answers:
         Args:
             library_path: LD_LIBRARY_PATH; as it was when None, none when empty.
             preload: LD_PRELOAD; the same.
-            first: Paths of libraries that are loaded before the seeds, as an import that comes first does.
+            first: Paths, or bare names, of libraries that are loaded before the seeds, as an import that comes first
+                does.
         """
         conditions = replace(
             self.conditions,
@@ -198,7 +199,7 @@ def _answer(root: RecordedRoot, seeds: tuple[str, ...], conditions: Conditions, 
     wheels = root.wheels()
     loadings: dict[str, Loading] = {}
     for path in (*first, *seeds[1:]):
-        if path not in loadings and root.resolve(path) is not None:
+        if path not in loadings and ("/" not in path or root.resolve(path) is not None):
             loadings[path] = _open(process, path, wheels)
     names: dict[str, Loaded] = {}
     for loading in (process.start, *loadings.values()):

@@ -74,7 +74,7 @@ def _less(collection: Collection, known: Answers, name: str) -> Iterator[Trial]:
         less = [entry for entry in entries if entry.rstrip("/") != folder(choice.path).rstrip("/")]
         if less != entries:
             words = f"take {told(folder(choice.path), collection)} out of LD_LIBRARY_PATH"
-            remedy = Remedy(words=words, command=_variable("LD_LIBRARY_PATH", less))
+            remedy = Remedy(words=words, command=variable("LD_LIBRARY_PATH", less))
             yield Trial(remedy=remedy, after=known.what_if(library_path=":".join(less)))
         if less and less != entries:
             remedy = Remedy(words="unset LD_LIBRARY_PATH", command="unset LD_LIBRARY_PATH")
@@ -82,11 +82,12 @@ def _less(collection: Collection, known: Answers, name: str) -> Iterator[Trial]:
     elif choice.why == "preload" and conditions.preload:
         entries = conditions.preload.replace(" ", ":").split(":")
         less = [entry for entry in entries if entry and entry not in (choice.name, choice.path)]
-        remedy = Remedy(words=f"take {choice.path} out of LD_PRELOAD", command=_variable("LD_PRELOAD", less))
+        remedy = Remedy(words=f"take {choice.path} out of LD_PRELOAD", command=variable("LD_PRELOAD", less))
         yield Trial(remedy=remedy, after=known.what_if(preload=":".join(less)))
 
 
-def _variable(name: str, entries: list[str]) -> str:
+def variable(name: str, entries: list[str]) -> str:
+    """A line for the shell that gives a variable these entries, or takes it away."""
     return f"export {name}={shlex.quote(':'.join(entries))}" if entries else f"unset {name}"
 
 

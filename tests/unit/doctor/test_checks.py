@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from envbuild import facts
 from envbuild.doctor.checks import CHECKS
+from envbuild.doctor.intended import intended
 from envbuild.doctor.view import Check, View
+from envbuild.errors import InputError
 from envbuild.matrix import load
 from envbuild.model import Environment, Finding, Severity
 from faults import ALSO, GIB, LOOSE, RED, Case, nvme
-from machines import gpu_machine, machine, view
+from machines import gpu_machine, machine, packages, view
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 # Those about native code have tests of their own.
 NATIVE = {"abi", "compilers", "cuda-libraries", "glibc", "isa", "jit", "libcuda", "libstdcxx", "loader", "nccl", "ops"}
 OWN = [check for check in CHECKS if check.name not in NATIVE]
+FACTS = facts.load()
+MEMORY = next(check for check in CHECKS if check.name == "memory")
 ROWS = load(Path(__file__).parents[3] / "matrix.yaml").environments
 
 
@@ -49,6 +55,36 @@ def test_red(case: Case) -> None:
         }
 
 
+# Good ways to be otherwise than the two healthy machines.
+FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("cpu", nvme(rotational=True, device="/dev/vda1")),
+    ("cpu", {"deepspeed": {"torch_info": None}, "tools": []}),
+    ("cpu", {"interpreter": {"packages": packages(ninja=None)}}),
+    ("cpu", {"machine": {"memlock": [8 << 20, 8 << 20], "selinux": "permissive"}}),
+    ("cpu", {"environment": {"PYTHONPATH": "/code:", "OMP_NUM_THREADS": "8", "CUDA_VISIBLE_DEVICES": ""}}),
+    ("cpu", {"torch": {"version": "2.13.0+rocm6.4"}, "environment": {"DS_ACCELERATOR": "cuda"}}),
+    ("gpu", {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-5c2e,MIG-77", "NCCL_IB_DISABLE": "1"}}),
+    ("gpu", {"environment": {"TORCH_CUDA_ARCH_LIST": "Hopper", "NCCL_SOCKET_IFNAME": "^docker,lo"}}),
+    ("gpu", {"gpu": {"module": "580.126.01", "nvml": "580.126.01", "cuda": "13.1"}}),
+    ("gpu", {"torch": {"architectures": ["sm_80", "sm_90a", "compute_90"]}}),
+    ("gpu", {"machine": {"infiniband": ["mlx5_0"]}, "environment": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}}),
+    (
+        "gpu",
+        {
+            "environment": {"NCCL_P2P_DISABLE": "1"},
+            "torch": {"architectures": ["sm_89"]},
+            "gpu": {"devices": [{"index": n, "name": "NVIDIA GeForce RTX 4090", "sm": "8.9"} for n in range(2)]},
+        },
+    ),
+    ("gpu", {"toolkits": [], "environment": {"CUDA_HOME": None}}),
+)
+
+
+@pytest.mark.parametrize("case", FINE, ids=range(len(FINE)))
+def test_what_is_merely_otherwise_is_no_fault(case: tuple[str, Mapping[str, Any]]) -> None:
+    assert [each for each in said(view(made(*case)), OWN) if each.severity is not INFO] == []
+
+
 @pytest.mark.parametrize("base", ["cpu", "gpu"])
 def test_a_healthy_machine_has_few_words(base: str) -> None:
     findings = said(view(made(base, {})))
@@ -61,8 +97,6 @@ def test_a_healthy_machine_has_few_words(base: str) -> None:
 
 
 def test_every_check_of_the_list_is_red_somewhere() -> None:
-    names = [check.name for check in CHECKS]
-    assert names == sorted(names)
     assert {check.name for check in OWN} == {rule.split(".")[0] for _, rule, *_ in RED} | {"row"}
 
 
@@ -80,6 +114,17 @@ def test_memory_of_a_model(params: int, memory: dict[str, int], severity: Severi
     found = [f for f in said(view(machine(machine={"memory": memory}), params=params)) if f.rule.startswith("memory")]
     assert [(f.rule, f.severity) for f in found] == [("memory.need", severity)]
     assert words in found[0].message
+
+
+def test_nodes_share_a_model_and_a_disk_takes_the_optimizer() -> None:
+    two = {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}
+    for changes in ({"environment": two}, nvme()):
+        found = [f for f in said(view(machine(**changes), params=int(20e9))) if f.rule == "memory.need"]
+        assert [f.severity for f in found] == [WARNING]
+    assert (
+        "10.0B parameters (one part in 2 of the model)"
+        in said(view(machine(environment=two), params=int(20e9)), [MEMORY])[0].message
+    )
 
 
 def test_a_model_needs_room_on_the_disk() -> None:
@@ -116,6 +161,43 @@ def test_a_machine_against_a_row(case: Against) -> None:
     }
     found = said(view(made(base, changes), row=row.model_copy(update=fields)))
     assert {(f.rule, f.severity) for f in found if f.rule.startswith("row.")} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "expected"),
+    [
+        ({"torch": "2.1", "cuda": "11.8"}, {}, {("row.torch", WARNING)}),
+        ({"torch": "2.11", "cuda": "13.0", "deepspeed": "0.19.8"}, {}, set()),
+        ({"torch": "2.11.0+cu130"}, {"gpu": {"module": "570.133.20"}}, {("row.driver", ERROR)}),
+        ({"torch": "2.11"}, {"gpu": {"devices": [{"index": 0, "name": "P100", "sm": "6.0"}]}}, {("row.gpu", ERROR)}),
+        ({"torch": "2.11", "gpu": "b200"}, {}, {("row.gpu", WARNING)}),
+        ({"torch": "2.13", "cuda": "11.8"}, {}, {("row.R06", ERROR), ("row.torch", WARNING)}),
+    ],
+)
+def test_a_machine_against_versions_that_were_said(
+    options: dict[str, str], changes: dict[str, Any], expected: set[tuple[str, Severity]]
+) -> None:
+    meant = intended(FACTS, tuple(ROWS.values()), options)
+    found = said(view(gpu_machine(**changes), row=meant.row, said=meant.said))
+    assert {(f.rule, f.severity) for f in found if f.rule.startswith("row.")} >= expected
+    assert expected or [f for f in found if f.rule.startswith("row.")] == []
+    assert not any(re.search(r"\basked (?!for)", f.message + f.subject) for f in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "which environment"),
+        ({"torch": "9.9"}, "nearest that they know: 2.15.0"),
+        ({"torch": "2.1.0+cu999"}, "only cu121, cu118"),
+        ({"torch": "newest"}, "is no version"),
+        ({"gpu": "h10"}, "did you mean 'h100'"),
+        ({"torch": "2.1.0", "shell": "zsh"}, "--shell"),
+    ],
+)
+def test_what_nobody_knows_is_no_environment(options: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        intended(FACTS, tuple(ROWS.values()), options)
 
 
 def test_a_row_that_contradicts_itself_is_told() -> None:

@@ -38,12 +38,14 @@ def _inside(view: View) -> Iterator[Finding]:
     visible, parts = said.get("NVIDIA_VISIBLE_DEVICES"), said.get("NVIDIA_DRIVER_CAPABILITIES")
     if not gpu.device_files and not gpu.devices:
         ours = view.collection.image is not None
+        whose = "torch is built" if torch_cuda(view) or view.row is None else f"{view.row.name} is"
+        whose = whose.replace("asked is", "what was asked for is")
         hidden = visible is not None and visible.strip() in ("", "void", "none")
         yield Finding(
             rule="container.without-gpus",
             severity=Severity.INFO if ours else Severity.ERROR if view.row is not None else Severity.WARNING,
             subject=name,
-            message=f"torch is built for CUDA, and this {name} container has no GPU"
+            message=f"{whose} for CUDA, and this {name} container has no GPU"
             + (f": NVIDIA_VISIBLE_DEVICES is {visible!r}" if hidden else ""),
             why="DeepSpeed takes the CPU, or ends because no GPU is there. While an image is built that has to be so.",
             fix="nothing to do unless it is meant to have some"
@@ -72,4 +74,5 @@ CHECK = Check(
     name="container",
     title="a container has its GPUs and the driver's libraries, and the host can hand them on",
     look=look,
+    explains=("row.gpu", "driver.refused"),
 )

@@ -33,13 +33,13 @@ def look(view: View) -> Iterator[Finding]:
     if cpu and _LINK not in kit.libraries:
         yield Finding(
             rule="curand.library",
-            severity=Severity.ERROR if including else Severity.WARNING,
+            severity=Severity.ERROR,
             subject=kit.lib or kit.path,
             message=f"{kit.lib or kit.path} has no {_LINK}: {', '.join(cpu)} of this DeepSpeed links -lcurand",
             why="The linker ends with 'cannot find -lcurand'. It looks for the name without a number, which only a "
             "development package brings, and LD_LIBRARY_PATH is nothing to it.",
             fix="install curand's development package of the toolkit's version; LIBRARY_PATH may name its folder",
-            source="deepspeedai/DeepSpeed#5659, #3929",
+            source="DeepSpeed op_builder/builder.py, TorchCPUOpBuilder; deepspeedai/DeepSpeed#5659, #3929",
         )
 
 

@@ -103,5 +103,5 @@ CHECK = Check(
     name="driver",
     title="NVIDIA's driver is loaded, and new enough for torch's CUDA and the GPUs",
     look=look,
-    explains=("nvml.missing", "environment.accelerator", "container"),
+    explains=("nvml.missing",),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.found import as_row, has_gpu, pending, release, sources, torch_cuda
+from envbuild.doctor.found import as_row, has_gpu, pending, release, sources, torch_cuda, torch_version, without_p2p
 from envbuild.doctor.view import Check, View
 from envbuild.facts.versions import within
 from envbuild.matrix.rules.running import hanging_collectives_end
@@ -82,6 +82,8 @@ def _accelerator(view: View, said: dict[str, str]) -> Iterator[Finding]:
     if not value:
         return
     cuda, source = torch_cuda(view), "deepspeed/accelerator/real_accelerator.py"
+    # AMD's builds call their GPUs cuda, too.
+    rocm = "rocm" in (torch_version(view) or "")
     name = "DS_ACCELERATOR"
     wants = view.row.accelerator if view.row is not None else None
     if value == "cpu" and wants != "cpu" and has_gpu(view) and cuda:
@@ -93,7 +95,7 @@ def _accelerator(view: View, said: dict[str, str]) -> Iterator[Finding]:
             "unset it, or set it to cuda",
             source,
         )
-    elif value == "cuda" and view.collection.torch is not None and view.collection.torch.ok and cuda is None:
+    elif value == "cuda" and view.collection.torch is not None and view.collection.torch.ok and not (cuda or rocm):
         yield _finding(
             name,
             value,
@@ -141,6 +143,8 @@ def _transports(view: View, said: dict[str, str]) -> Iterator[Finding]:
     for name, lost in _OFF.items():
         if said.get(name, "0") not in ("", "0"):
             if name == "NCCL_IB_DISABLE" and not view.collection.machine.infiniband:
+                continue
+            if name == "NCCL_P2P_DISABLE" and without_p2p(view):
                 continue
             yield _finding(
                 name,
@@ -229,4 +233,5 @@ CHECK = Check(
     name="environment",
     title="no variable switches off, hides or slows down what training needs",
     look=look,
+    explains=("imports.accelerator",),
 )

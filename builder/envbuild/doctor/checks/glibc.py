@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envbuild.doctor.loading import Answers, answers
 from envbuild.doctor.remedies import cures, trials
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.words import OFFLOAD, belongs, conda_prefix, listed, op_at, remedy_for, title, told
+from envbuild.doctor.words import OFFLOAD, belongs, conda_prefix, listed, named, op_at, remedy_for
 from envbuild.elf import Missing, by_family
 from envbuild.elf.versions import parse
 from envbuild.facts.versions import within
@@ -39,12 +39,12 @@ def _finding(view: View, known: Answers, asker: str, wrong: list[Missing]) -> Fi
     )
     fix, command = _fix(view, known, asker, wanted)
     if cured is not None:
-        fix, command = f"{cured.remedy.words} (tried on what was recorded: this is then gone)", cured.remedy.command
+        fix, command = f"{cured.remedy.words} (tried on what was seen: this is then gone)", cured.remedy.command
     return Finding(
         rule="glibc",
         severity=Severity.ERROR,
         subject=asker,
-        message=f"{f'{title(op)} ({asker})' if op else told(asker, collection)} asks for {wanted}, and the C library "
+        message=f"{named([asker], collection)} asks for {wanted}, and the C library "
         f"here, {chosen}, has {has} at most: it was compiled for a newer distribution",
         why=OFFLOAD if op else "it cannot be loaded, nor anything that needs it",
         evidence=tuple(f"{asker}: asks {missing.library} for {missing.version}" for missing in wrong[:6]),
@@ -61,7 +61,7 @@ def _fix(view: View, known: Answers, asker: str, wanted: str) -> tuple[str, str]
     base = f"use a base with glibc {number} or later" + (f" ({listed(fitting)})" if fitting else "")
     op = op_at(asker, view.collection)
     if op is not None:
-        words, command = remedy_for(op)
+        words, command = remedy_for(op, view.facts)
         return f"it was compiled on another machine: {words}; or {base}", command
     prefix = conda_prefix(asker, view.collection)
     if prefix is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import GpuDevice
-from envbuild.doctor.found import minor, older, on_gpu, pending_for, release, sources, torch_cuda, torch_version
+from envbuild.doctor.found import deepspeed_version, minor, older, on_gpu, release, sources, torch_cuda, torch_version
 from envbuild.doctor.view import Check, View
 from envbuild.facts import Fact
 from envbuild.facts.versions import parse
@@ -18,14 +18,36 @@ _CODE = re.compile(r"(sm|compute)_(\d{2,3})([a-z]?)")
 
 def look(view: View) -> Iterator[Finding]:
     """GPUs that torch has no machine code for, and a TORCH_CUDA_ARCH_LIST that leaves one out."""
+    if torch_cuda(view) is None:
+        yield from _without_cuda(view)
     if not on_gpu(view) or torch_cuda(view) is None:
         return
     devices = {sm: device for device in view.collection.gpu.devices if (sm := minor(device.sm))}
-    code, ptx, facts = _held(view)
+    held, ptx, facts = _held(view)
     for sm, device in devices.items():
-        if code and not covered(sm, code):
-            yield _uncovered(view, sm, device, code, ptx, facts)
+        # sm_90a runs on just that GPU; nothing else of its major does.
+        code = [each.rstrip("a") for each in held if not each.endswith("a") or each == f"{sm}a"]
+        if held and not covered(sm, code):
+            yield _uncovered(view, sm, device, held, ptx, facts)
         yield from _left_out(view, sm, device)
+
+
+def _without_cuda(view: View) -> Iterator[Finding]:
+    """GPUs that a torch without CUDA leaves alone, unless that is what is meant."""
+    torch, devices = torch_version(view), view.collection.gpu.devices
+    meant = view.collection.environment.get("DS_ACCELERATOR") == "cpu"
+    meant = meant or (view.row is not None and view.row.accelerator == "cpu")
+    if torch is None or "rocm" in torch or not devices or meant:
+        return
+    yield Finding(
+        rule="gpu-arch.without-cuda",
+        severity=Severity.WARNING if view.row is None else Severity.ERROR,
+        subject=f"torch {torch}",
+        message=f"torch {torch} is built without CUDA, and there are {len(devices)} GPU(s): they are not used",
+        why="DeepSpeed takes the CPU without a word. A later pip install may have brought it in place of another.",
+        fix="install the torch of the same version that is built for CUDA, from PyTorch's own index",
+        source="torch.version.cuda",
+    )
 
 
 def _held(view: View) -> tuple[list[str], list[str], tuple[Fact, ...]]:
@@ -33,9 +55,8 @@ def _held(view: View) -> tuple[list[str], list[str], tuple[Fact, ...]]:
     torch = view.collection.torch
     if torch is not None and torch.architectures:
         found = [each for each in map(_CODE.fullmatch, torch.architectures) if each]
-        # sm_90a is for just that GPU: it counts, as nothing else of its major would.
         return (
-            [_dotted(each[2]) for each in found if each[1] == "sm"],
+            [_dotted(each[2]) + each[3].replace("f", "") for each in found if each[1] == "sm"],
             [_dotted(each[2]) for each in found if each[1] == "compute"],
             (),
         )
@@ -74,8 +95,8 @@ def _uncovered(
 
 
 def _left_out(view: View, sm: str, device: GpuDevice) -> Iterator[Finding]:
-    said, ops = view.collection.environment.get(ARCH_LIST), pending_for(view, "nvcc")
-    if said is None or not ops:
+    said = view.collection.environment.get(ARCH_LIST)
+    if said is None or not said.strip() or deepspeed_version(view) is None:
         return
     listed = [part for part in re.split(r"[;,\s]+", said.strip()) if part]
     exact = [found[0] for part in listed if (found := re.match(r"\d+\.\d+", part))]
@@ -85,14 +106,15 @@ def _left_out(view: View, sm: str, device: GpuDevice) -> Iterator[Finding]:
         return
     yield Finding(
         rule="gpu-arch.list",
-        severity=Severity.ERROR,
+        severity=Severity.WARNING,
         subject=ARCH_LIST,
-        message=f"{ARCH_LIST}={said!r} leaves out {device.name or 'the GPU'} ({sm}): {', '.join(ops)} compiled so "
-        "would not run on it",
-        why="The op is compiled and loaded without a word; its first kernel ends the training.",
+        message=f"{ARCH_LIST}={said!r} leaves out {device.name or 'the GPU'} ({sm}): what is compiled ahead of time "
+        "under it would not run on it",
+        why="It is compiled and loaded without a word; its first kernel ends the training. (The JIT of older DeepSpeed "
+        "looks at the visible GPUs instead.)",
         fix=f"add {sm}, or unset it: the visible GPUs decide then",
         command="unset TORCH_CUDA_ARCH_LIST",
-        source="torch.utils.cpp_extension, _get_cuda_arch_flags",
+        source="torch.utils.cpp_extension; DeepSpeed op_builder/builder.py, compute_capability_args",
     )
 
 

@@ -69,12 +69,12 @@ def _by_rules(view: View, row: Environment, tool: Tool, ops: tuple[str, ...]) ->
             if problem.severity is Severity.ERROR:
                 yield Finding(
                     rule="host-compiler.nvcc",
-                    severity=Severity.ERROR if gpu_ops else Severity.INFO,
+                    severity=Severity.ERROR if gpu_ops else Severity.WARNING,
                     subject=below.path or below.name,
                     message=f"nvcc of CUDA {row.cuda.version} accepts GCC "
                     f"{view.facts.toolkits[row.cuda.version].max_gcc} at most, and would be given {below.version}"
-                    + ("" if gpu_ops else "; no op with GPU code has to be compiled"),
-                    why=f"{', '.join(gpu_ops)} would be compiled by it. {_HIDDEN}" if gpu_ops else "",
+                    + ("" if gpu_ops else "; offload itself needs no op with GPU code, others (FusedAdam) do"),
+                    why=f"{', '.join(gpu_ops)} would be compiled by it. {_HIDDEN}" if gpu_ops else _HIDDEN,
                     fix=_other(view, view.facts.toolkits[row.cuda.version].max_gcc),
                     source=sources(problem.facts),
                 )
@@ -120,5 +120,4 @@ CHECK = Check(
     name="host-compiler",
     title="the compiler of the ops works, nvcc accepts it, torch's headers and DeepSpeed's flags agree with it",
     look=look,
-    explains=("libaio",),
 )

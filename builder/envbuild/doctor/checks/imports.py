@@ -98,6 +98,12 @@ _KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "databrickslabs/dolly#209",
     ),
     (
+        "module",
+        r"No module named '[\w.]+'",
+        "install the package that has the module into this environment",
+        "sys.path of the interpreter",
+    ),
+    (
         "accelerator",
         r"DS_ACCELERATOR|accelerator",
         "unset DS_ACCELERATOR, or name one that is there",
@@ -122,7 +128,10 @@ _KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "the collector's time-out",
     ),
 )
-_READ = tuple((reason, re.compile(pattern, re.IGNORECASE), fix, source) for reason, pattern, fix, source in _KNOWN)
+_Entry = tuple[str, re.Pattern[str], str, str]
+_READ: tuple[_Entry, ...] = tuple(
+    (reason, re.compile(pattern, re.IGNORECASE), fix, source) for reason, pattern, fix, source in _KNOWN
+)
 _LINES, _LETTERS = 12, 400
 
 
@@ -167,15 +176,15 @@ def _nothing(view: View, absent: list[str], executable: str) -> Finding:
 
 
 def _failed(name: str, seen: Import, root: str = "") -> Finding:
-    words = "\n".join((seen.error or "", *seen.trace[-_LINES:]))
-    known = next((entry for entry in _READ if entry[1].search(words)), None)
-    reason, fix, source = (
+    known = _known(seen)
+    meaning, fix, source = (
         (known[0], known[2], known[3]) if known else ("unknown", "read its own words below", "the exception itself")
     )
     shown = {"torch": "torch", "deepspeed": "DeepSpeed"}[name]
     return Finding(
-        rule=f"imports.{reason}",
-        severity=Severity.ERROR,
+        rule=f"imports.{meaning}",
+        # It may only take long: nothing is known to be wrong.
+        severity=Severity.WARNING if meaning == "slow" else Severity.ERROR,
         subject=name,
         message=f"{shown} cannot be imported: {(seen.error or 'it ended without a word')[:_LETTERS]}",
         why="Nothing can be trained before that.",
@@ -184,6 +193,19 @@ def _failed(name: str, seen: Import, root: str = "") -> Finding:
         source=source,
         explained_by=root,
     )
+
+
+def reason(seen: Import) -> str:
+    """What the words of a failed import are known to mean, such as ``nvcc``; ``unknown`` where they are not."""
+    known = _known(seen)
+    return known[0] if known else "unknown"
+
+
+def _known(seen: Import) -> _Entry | None:
+    # Indented lines of a traceback are paths and code, in which every one of these words may stand.
+    printed = "\n".join(line for line in seen.trace[-_LINES:] if not line.startswith((" ", "\t")))
+    found = (entry for words in (seen.error or "", printed) for entry in _READ if entry[1].search(words))
+    return next(found, None)
 
 
 CHECK = Check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envbuild.doctor.checks.launcher import nodes
 from envbuild.doctor.found import ranks, sources
 from envbuild.doctor.sizes import amount, number
 from envbuild.doctor.view import Check, View
@@ -35,13 +36,15 @@ def look(view: View) -> Iterator[Finding]:
             rule="memory.room", severity=Severity.INFO, subject="host memory",
             message=f"{whose} has room for the offloaded states of {number(room / least)} parameters at the very most "
             f"({least} bytes each in bf16, on one node; half as many where all is pinned and rounded up at its worst)",
-            fix="say how large the model is: --params 7e9",
+            fix="say how large the model is: --params 7b",
             source=sources((view.facts.deepspeed.host_bytes,)),
         )  # fmt: skip
 
 
 def _need(view: View, params: int, room: int, whose: str) -> Iterator[Finding]:
     fact = view.facts.deepspeed.host_bytes
+    count, swaps = nodes(view), bool(view.collection.nvme)
+    params = -(-params // count)
     least, most = params * fact.bf16, params * fact.fp32
     free = _free(view, room)
     evidence = (
@@ -50,12 +53,16 @@ def _need(view: View, params: int, room: int, whose: str) -> Iterator[Finding]:
         f"{amount(params * fact.bf16_fp32_accumulation)}",
         f"fp32: {fact.fp32} bytes, {amount(most)}",
         "pinned blocks are rounded up to powers of two: up to twice as much of what is pinned",
-        f"sums over the {ranks(view)} rank(s) of this node; several nodes share it",
+        f"sums over the {ranks(view)} rank(s) of this node"
+        + (f", which holds one part in {count}" if count > 1 else "; several nodes would share it"),
     )
-    told = f"{number(params)} parameters hold {amount(least)} (bf16) to {amount(most)} (fp32) in host memory"
+    part = f" (one part in {count} of the model)" if count > 1 else ""
+    told = f"{number(params)} parameters{part} hold {amount(least)} (bf16) to {amount(most)} (fp32) in host memory"
     fix = "offload the optimizer to NVMe (device: nvme), take more nodes, or a smaller model"
     if least > room:
-        severity, told = Severity.ERROR, f"{told}, and this node has {whose}"
+        # Where a folder to swap to was named, the optimizer is not meant to lie in memory.
+        severity = Severity.WARNING if swaps else Severity.ERROR
+        told = f"{told}, and this node has {whose}" + (": the optimizer has to go to NVMe" if swaps else "")
     elif free is not None and least > free:
         severity, told = Severity.WARNING, f"{told}, and {amount(free)} of {whose} is free now"
         fix = f"end what uses the rest, or {fix}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from envbuild.doctor.checks.launcher import nodes
 from envbuild.doctor.collection import Interface
-from envbuild.doctor.found import on_gpu
+from envbuild.doctor.found import on_gpu, without_p2p
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
@@ -30,6 +30,16 @@ def look(view: View) -> Iterator[Finding]:
                 command=f"unset {name}",
                 source=_SOURCE,
             )
+    if without_p2p(view) and "NCCL_P2P_DISABLE" not in said:
+        yield Finding(
+            rule="network.p2p",
+            severity=Severity.INFO,
+            subject=view.collection.gpu.devices[0].name or "GPU",
+            message="several GPUs of a kind without direct copies between them",
+            why="NCCL is reported to hang in its first collective on some such machines, and not on others.",
+            fix="if it hangs there, try NCCL_P2P_DISABLE=1",
+            source="deepspeedai/DeepSpeed#4433",
+        )
     if nodes(view) < 2 or said.get("NCCL_SOCKET_IFNAME"):
         return
     first = _order(links)

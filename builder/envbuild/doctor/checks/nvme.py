@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from envbuild.doctor.checks.launcher import nodes
 from envbuild.doctor.collection import NvmePath
 from envbuild.doctor.sizes import GIB, amount
 from envbuild.doctor.view import Check, View
@@ -35,6 +37,8 @@ _NETWORK = frozenset(
 )
 # Adam's part of a parameter on NVMe: weight, gradient and two moments, each in fp32 (DeepSpeed swaps four of them).
 _STATES, _BYTES = 4, 4
+# What the kernel says of the disk of a virtual machine is not the disk's own word.
+_VIRTUAL = re.compile(r"(^|/)(vd|xvd|dm-|md)[a-z0-9-]*$")
 _SOURCE = "DeepSpeed csrc/aio/common/deepspeed_aio_common.cpp, open_file (O_DIRECT); runtime/swap_tensor"
 
 
@@ -77,7 +81,9 @@ def _unusable(view: View, folder: NvmePath) -> Finding | None:
 
 
 def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
-    kind, machine = folder.kind or "", view.collection.machine
+    kind = folder.kind or ""
+    # Those of a container's layers name all of its folders.
+    options = ",".join(option for option in folder.options if "=" not in option)
     told: list[tuple[str, str, str]] = []
     if kind in _MEMORY:
         told.append(("memory", f"it is {kind}: what is swapped there stays in host memory", "name a folder on a disk"))
@@ -97,11 +103,11 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
                 "name a folder on a local NVMe disk",
             )
         )
-    elif folder.rotational:
+    elif folder.rotational and not _VIRTUAL.search(folder.device or ""):
         told.append(("rotational", f"{folder.device or 'its disk'} is a rotating one", "name a folder on an NVMe disk"))
     if {"sync", "dirsync"} & set(folder.options):
         told.append(("options", "it is mounted with sync: each write waits for the disk", "mount it without sync"))
-    need = view.params * _STATES * _BYTES if view.params else GIB
+    need = view.params * _STATES * _BYTES // nodes(view) if view.params else GIB
     if folder.free is not None and folder.free < need:
         whose = f"the optimizer's states of that model are {amount(need)}" if view.params else "next to nothing"
         told.append(("space", f"{amount(folder.free)} is free: {whose}", "free it, or name another disk"))
@@ -115,7 +121,7 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
             fix=fix,
             source=_SOURCE,
             why="Every step reads all optimizer states from there and writes them back: the disk sets the pace.",
-            evidence=(f"{folder.device or '?'} {kind} {','.join(folder.options)}".strip(), f"uid {machine.uid}"),
+            evidence=(f"{folder.device or '?'} {kind} {options}".strip(),),
         )
 
 
@@ -126,7 +132,7 @@ def _measured(view: View, folder: NvmePath) -> Iterator[Finding]:
     message = f"reads {amount(read)}/s and writes {amount(write)}/s past the page cache"
     if bench is not None and bench.memory_bandwidth:
         message += f"; host memory copies {amount(bench.memory_bandwidth)}/s"
-    params = view.params or 10**9
+    params = (view.params or 10**9) // nodes(view)
     one_way = params * _STATES * _BYTES
     message += f"; {params / 1e9:.3g}B parameters take at least {one_way / read + one_way / write:.0f} s a step there"
     yield Finding(

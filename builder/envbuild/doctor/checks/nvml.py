@@ -13,7 +13,7 @@ _WHY = "Without it torch and nvidia-smi see no GPU: DeepSpeed stops, or trains o
 
 def look(view: View) -> Iterator[Finding]:
     """A mismatch with the kernel module, a container that lost its GPUs, and permissions."""
-    gpu, machine = view.collection.gpu, view.collection.machine
+    gpu, machine, torch = view.collection.gpu, view.collection.machine, view.collection.torch
     said = (gpu.nvml_error or "").lower()
     module, user = release(gpu.module), release(gpu.nvml)
     severity = Severity.ERROR if on_gpu(view) or view.row is None else Severity.WARNING
@@ -64,7 +64,7 @@ def look(view: View) -> Iterator[Finding]:
     elif gpu.nvml_error and gpu.device_files and not gpu.devices:
         yield Finding(
             rule="nvml.missing",
-            severity=Severity.WARNING,
+            severity=severity if torch is not None and torch.available is False else Severity.WARNING,
             subject="libnvidia-ml.so.1",
             message=f"the GPUs cannot be asked: {gpu.nvml_error}",
             why=_WHY,

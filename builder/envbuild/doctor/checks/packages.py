@@ -140,6 +140,15 @@ def _requirements(view: View, packages: tuple[Package, ...], told: set[str]) -> 
             count += 1
             if count <= _MOST:
                 yield finding
+    if count > _MOST:
+        yield Finding(
+            rule="packages.more",
+            severity=Severity.INFO,
+            subject="packages",
+            message=f"{count - _MOST} more requirements among the packages are not met",
+            fix="pip check lists them all",
+            source="Requires-Dist of the installed packages",
+        )
 
 
 def _loaded(installed: dict[str, Package]) -> set[str]:
@@ -158,7 +167,7 @@ def _loaded(installed: dict[str, Package]) -> set[str]:
 def _judged(view: View, package: Package, wanted: Requirement, there: Package | None) -> Finding | None:
     optional = "extra ==" in str(wanted.marker or "")
     version = there.version if there else None
-    if there is None and optional:
+    if there is None and (optional or _by_path(view, wanted.name)):
         return None
     if there is not None and _fits(wanted, there.version):
         return None
@@ -177,6 +186,11 @@ def _judged(view: View, package: Package, wanted: Requirement, there: Package | 
         evidence=tuple(filter(None, (package.location, there.location if there else None))),
         source=_SOURCE.format(name=package.name, version=package.version),
     )
+
+
+def _by_path(view: View, name: str) -> bool:
+    """Whether it is a program that works without its Python package, as conda has ninja."""
+    return normalised(name) == "ninja" and any(tool.name == "ninja" and tool.path for tool in view.collection.tools)
 
 
 def _fits(wanted: Requirement, version: str) -> bool:
@@ -252,5 +266,12 @@ CHECK = Check(
     name="packages",
     title="the Python packages go with one another: DeepSpeed, torch, pydantic, numpy, transformers, triton and theirs",
     look=look,
-    explains=("imports.pydantic", "imports.numpy", "imports.setuptools", "imports.triton", "imports.transformers"),
+    explains=(
+        "imports.pydantic",
+        "imports.numpy",
+        "imports.setuptools",
+        "imports.triton",
+        "imports.transformers",
+        "imports.module",
+    ),
 )

@@ -45,16 +45,18 @@ def look(view: View) -> Iterator[Finding]:
 
 def _itself(view: View, row: Environment) -> Iterator[Finding]:
     for each in check(row, view.facts, today=view.today):
-        if each.severity is Severity.ERROR:
-            yield Finding(
-                rule=f"row.{each.rule}",
-                severity=each.severity,
-                subject=each.subject,
-                message=each.message,
-                fix=each.fix,
-                why=f"No machine makes up for that: see envbuild why-not{_asked(row)}",
-                source=each.source,
-            )
+        # Where no GPU was said the row has none on purpose: the machine's own are looked at.
+        if each.severity is not Severity.ERROR or (not row.gpus and each.subject.partition(": ")[2] == "gpus"):
+            continue
+        yield Finding(
+            rule=f"row.{each.rule}",
+            severity=each.severity,
+            subject=re.sub(r"^asked: ", "what was asked for: ", each.subject),
+            message=each.message,
+            fix=each.fix,
+            why=f"No machine makes up for that: see envbuild why-not{_asked(row)}",
+            source=each.source,
+        )
 
 
 def _asked(row: Environment) -> str:
@@ -154,14 +156,15 @@ def _gpus(view: View, row: Environment) -> Iterator[Finding]:
     wanted = {view.facts.gpus[name].sm for name in row.gpus if name in view.facts.gpus}
     for device in {minor(each.sm): each for each in devices}.values():
         sm, name = minor(device.sm), device.name or "a GPU"
-        if told or sm is None or not row.gpus or sm in wanted:
+        runs = not held or covered(sm or "0.0", held)
+        if told or sm is None or sm in wanted or (runs and not row.gpus):
             continue
-        runs = not held or covered(sm, held)
+        meant = f"{row.name} is for {', '.join(row.gpus)}, and " if row.gpus else ""
         yield _finding(
             "gpu",
             Severity.WARNING if runs else Severity.ERROR,
             f"GPU {device.index}: {name}",
-            f"{row.name} is for {', '.join(row.gpus)}, and this is {name} ({sm})"
+            f"{meant}this is {name} ({sm})"
             + ("" if runs else f": torch {row.torch_version} (CUDA {cuda}) has no machine code for it"),
             f"let the ops be compiled for {sm} too: add the GPU to the row" if runs else "take a row for this GPU",
             sources((build.architectures,)) if build and build.architectures else "",
@@ -235,5 +238,4 @@ CHECK = Check(
     name="row",
     title="with --row or versions: the machine does for it, and what is installed is what it says",
     look=look,
-    explains=("container.without-gpus",),
 )

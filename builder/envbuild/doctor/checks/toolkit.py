@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envbuild.doctor.checks.imports import reason
 from envbuild.doctor.collection import Toolkit
 from envbuild.doctor.found import as_row, minor, on_gpu, pending_for, sources, toolkit, torch_cuda
 from envbuild.doctor.view import Check, View
@@ -36,7 +37,9 @@ def _no_compiler(view: View, cuda: str, kit: Toolkit | None, ops: tuple[str, ...
     place = kit.path if kit else home or "CUDA_HOME"
     what = f"{place} has no nvcc" if kit else f"CUDA_HOME={home} is no CUDA toolkit" if home else "there is no nvcc"
     better = _fitting(view, cuda)
-    if not ops:
+    imports = view.collection.deepspeed
+    asked = imports is not None and not imports.ok and reason(imports) == "nvcc"
+    if not ops and not asked:
         return Finding(
             rule="toolkit.absent",
             severity=Severity.INFO,
@@ -46,6 +49,7 @@ def _no_compiler(view: View, cuda: str, kit: Toolkit | None, ops: tuple[str, ...
             source=_SOURCE,
         )
     told = f"{', '.join(ops)} {'has' if len(ops) == 1 else 'have'} still to be compiled"
+    told = told if ops else "DeepSpeed asks nvcc for its version when it is imported"
     return Finding(
         rule="toolkit.absent",
         severity=Severity.ERROR,
@@ -152,5 +156,5 @@ CHECK = Check(
     name="toolkit",
     title="the CUDA toolkit is there where an op must be compiled, is torch's version, and knows the GPUs",
     look=look,
-    explains=("imports.nvcc", "curand"),
+    explains=("imports.nvcc",),
 )
