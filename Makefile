@@ -23,6 +23,7 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --violations -t=3.6- --exclude-regex 'py3compat\.py$$' builder/envbuild/collector "$$($(PY) -c 'import elftools; print(elftools.__path__[0])')"
 	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile bench/naive/Dockerfile
 	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/* tests/unit/data/gpucode/make.sh tests/unit/data/rpmdb/make.sh
 

@@ -1,6 +1,6 @@
 """Measures what the README promises of speed, as ratios inside one run. `make bench` runs it; no test is timed.
 
-    python bench/run.py [--rounds 3] [--only rules|help|build|step|layers]... [--json FILE] [--record]
+    python bench/run.py [--rounds 3] [--only rules|help|build|step|layers|doctor]... [--json FILE] [--record]
 
 It builds and proves the row `cpu` first, if that was not done and more than the rules is measured. Exit code 1 when a
 limit is exceeded.
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import commands
+import examination
 import images
 import rules
 from figures import Measure, markdown, notes, table
@@ -33,7 +34,7 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
-PARTS = ("rules", "help", "build", "step", "layers")
+PARTS = ("rules", "help", "build", "step", "layers", "doctor")
 
 
 def main() -> int:
@@ -101,6 +102,7 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int) -> tuple[list[Measu
             "build": build,
             "step": lambda: images.first_step(bench, staged, proven, folder, rounds),
             "layers": lambda: images.torch_stays(bench, staged, OTHER_DEEPSPEED, folder),
+            "doctor": lambda: examination.doctor_time(bench, target, proven, rounds),
         }
         for part in takers:
             if part in parts:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envbuild.collector.elf.strings import StringAbi
 from envbuild.elf import Conditions, ElfError, ElfFile, FolderRoot, Need, NotElf, Process, load, read
 from envbuild.elf.cache import parse as parse_cache
-from envbuild.elf.strings import StringAbi
 from envbuild.elf.versions import by_family, highest, parse
 
 

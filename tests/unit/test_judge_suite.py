@@ -24,13 +24,13 @@ def test_the_probes_are_a_folder_that_can_be_mounted() -> None:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of what is hashed, in place of the package."""
     source = Path(envbuild.__file__).parent
-    for room in ("elf", "judge", "probes", "rpmdb"):
+    for room in ("collector/elf", "elf", "judge", "probes", "rpmdb"):
         shutil.copytree(source / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(suite, "_PACKAGE", tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("room", ["elf", "judge", "probes", "rpmdb"])
+@pytest.mark.parametrize("room", ["collector/elf", "elf", "judge", "probes", "rpmdb"])
 def test_the_hash_changes_with_any_source_and_with_nothing_else(package: Path, room: str) -> None:
     hashes = suite.suite_hash.__wrapped__
     same = hashes()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from envbuild import __version__
-from envbuild.cli import facts, images, locking, output, provision, questions, rendering, rows, start, trust
+from envbuild.cli import doctor, facts, images, locking, output, provision, questions, rendering, rows, start, trust
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ rendering.register(app)
 questions.register(app)
 images.register(app)
 provision.register(app)
+doctor.register(app)
 trust.register(app)
 facts.register(app)
 start.register(app)

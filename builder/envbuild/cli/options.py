@@ -31,6 +31,23 @@ def rows(ctx: typer.Context, incomplete: str) -> list[str]:
     return _complete(ctx, incomplete, lambda bench: bench.matrix.environments)
 
 
+def rows_and_images(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Rows, and the images that the engine has; without an engine the rows alone."""
+
+    def names(bench: Workbench) -> Iterable[str]:
+        found = (info for pattern in ("*", "*/*") for info in bench.engine.images(pattern))
+        return dict.fromkeys(tag for info in found for tag in info.repo_tags)
+
+    return [*rows(ctx, incomplete), *_complete(ctx, incomplete, names)]
+
+
+def check_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What doctor looks at."""
+    from envbuild.doctor.checks import CHECKS
+
+    return _complete(ctx, incomplete, lambda bench: (check.name for check in CHECKS))
+
+
 def gpu_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """GPUs that the facts know; behind a comma the next one."""
     before, comma, last = incomplete.rpartition(",")

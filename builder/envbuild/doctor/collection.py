@@ -302,7 +302,10 @@ class Op(Seen):
         lock: Age in seconds of a ``lock`` file beside it; None without one.
         age: Age in seconds of the .so.
         undefined: Its undefined symbols that torch or CUDA or NCCL have to give (c10, at, torch, nccl, cu...).
+        absent: Those of torch's namespaces among them that no library in torch/lib defines; None: not looked at.
         sm: Machine code for GPUs in it, such as sm_80; PTX as compute_80.
+        wide: Instructions of 512 bits (AVX-512) for every 100,000 bytes of its code, by a look at the bytes: 2 or so
+            are chance, 100 are not.
     """
 
     kind: Literal["prebuilt", "cached", "other"]
@@ -316,7 +319,9 @@ class Op(Seen):
     lock: float | None = None
     age: float | None = None
     undefined: tuple[str, ...] = ()
+    absent: tuple[str, ...] | None = None
     sm: tuple[str, ...] = ()
+    wide: float | None = None
 
 
 class NvmePath(Seen):
@@ -341,6 +346,22 @@ class NvmePath(Seen):
     error: str | None = None
     read_bandwidth: float | None = None
     write_bandwidth: float | None = None
+
+
+class Libaio(Seen):
+    """libaio, for DeepSpeed's async_io.
+
+    Attributes:
+        header: Whether the compiler's default folders (or CFLAGS' -I) hold libaio.h.
+        link: libaio.so, the name that -laio asks for.
+        path: libaio.so.1 (or .so.1t64) as the loader finds it.
+        provides: Its symbol versions, such as LIBAIO_0.4.
+    """
+
+    header: bool | None = None
+    link: str | None = None
+    path: str | None = None
+    provides: tuple[str, ...] = ()
 
 
 class Bench(Seen):
@@ -385,11 +406,17 @@ class Libraries(Seen):
     Attributes:
         files: ELF files by their real path.
         broken: Real path -> why it could not be read; a file that is no ELF begins with "not ELF".
-        paths: Every path that was tried and is there -> its real path. What is not in it is not there.
+        paths: Every path that was tried and is there -> its real path: files, links and folders in real folders, so
+            that any path can be walked as the kernel does. What is not in it is not there. With a slash at its end, a
+            folder that was looked into for every library that anybody asks for.
         cache: /etc/ld.so.cache, zlib-compressed, base64.
         preload: /etc/ld.so.preload.
         seeds: What would be loaded into the process, in order: the interpreter first, then torch's libraries, ops.
-        elsewhere: Copies of the libraries that matter in places where no search would look: soname -> real paths.
+        folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
+        elsewhere: Copies of the libraries that matter in usual places, those that a search finds among them:
+            soname -> real paths.
+        lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
+        errors: Why there is no loader, and where the search was cut short.
     """
 
     loader: Loader | None = None
@@ -399,7 +426,10 @@ class Libraries(Seen):
     cache: str | None = None
     preload: str = ""
     seeds: tuple[str, ...] = ()
+    folder: str = "/"
     elsewhere: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    lacks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    errors: tuple[str, ...] = ()
 
 
 class Owner(Seen):
@@ -451,5 +481,6 @@ class Collection(Seen):
     ops: tuple[Op, ...] = ()
     libraries: Libraries = Libraries()
     nvme: tuple[NvmePath, ...] = ()
+    libaio: Libaio | None = None
     bench: Bench | None = None
     system: System = System()

@@ -20,6 +20,7 @@ class View:
 
     Attributes:
         row: What it is meant to be; None where nobody said.
+        said: The fields of the row that were asked for one by one (``doctor.intended``); None: the whole row counts.
         gpus: Ranks that would train on this machine, for sums of memory; None: as many as there are GPUs, else 1.
         params: Parameters of the model that is to be trained, for sums of memory; None where nobody said.
         today: For ends of support.
@@ -28,6 +29,7 @@ class View:
     collection: Collection
     facts: Facts
     row: Environment | None = None
+    said: frozenset[str] | None = None
     gpus: int | None = None
     params: int | None = None
     today: datetime.date = field(default_factory=datetime.date.today)

@@ -1,12 +1,11 @@
 """Native code as files: what it needs, what it provides, what the loader would choose. Nothing is executed."""
 
 from envbuild.elf.faults import ElfError, NotElf
-from envbuild.elf.file import ElfFile, read
+from envbuild.elf.file import ElfFile, Need, read
 from envbuild.elf.folder import FolderRoot
 from envbuild.elf.linker import Linker, Root, linker
 from envbuild.elf.loader import Choice, Loading, Missing, Process, load
 from envbuild.elf.search import Conditions, Loaded
-from envbuild.elf.segments import Need
 from envbuild.elf.versions import by_family, highest
 
 __all__ = [

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from envbuild.collector.elf.linker import LEGACY, LEVELS, MAX_LINKER, search_of
 from envbuild.elf.faults import ElfError
 from envbuild.elf.file import ElfFile
-
-_MAX_LINKER = 4 << 20  # ld-linux-x86-64.so.2 of glibc 2.36 has 210 KB
-# SYSTEM_DIRS of glibc's elf/dl-load.c: folders with a slash at the end, one after the other.
-_SYSTEM_FOLDERS = re.compile(rb"(?:(?:/[\w.+-]+){1,6}/\0){2,16}")
-_LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
-# Before glibc 2.37, in the order that LD_DEBUG=libs shows for 2.36 on x86-64. Whether haswell and avx512_1 are searched
-# too depends on the maker of the CPU; those of aarch64 are by analogy (unverified).
-_LEGACY = ("tls/{0}/{0}", "tls/{0}", "tls", "{0}/{0}", "{0}")
 
 
 class Root(Protocol):
@@ -58,14 +50,14 @@ class Linker:
 
     def levels(self, cpu: str) -> tuple[str, ...]:
         """Names of glibc-hwcaps folders that a CPU may use, best first; ``cpu`` is a level such as ``x86-64-v3``."""
-        if not self.hwcaps or cpu not in _LEVELS:
+        if not self.hwcaps or cpu not in LEVELS:
             return ()
-        return _LEVELS[: _LEVELS.index(cpu) + 1][::-1]
+        return LEVELS[: LEVELS.index(cpu) + 1][::-1]
 
     def subfolders(self, cpu: str) -> tuple[str, ...]:
         """Folders that are searched inside every folder before it itself is."""
         named = tuple(f"glibc-hwcaps/{level}" for level in self.levels(cpu))
-        return named + (tuple(folder.format(self.machine) for folder in _LEGACY) if self.legacy else ())
+        return named + (tuple(folder.format(self.machine) for folder in LEGACY) if self.legacy else ())
 
 
 def linker(root: Root, executable: ElfFile) -> Linker:
@@ -81,19 +73,16 @@ def linker(root: Root, executable: ElfFile) -> Linker:
     if real is None:
         raise ElfError(f"{executable.name} asks for the loader {path}, which is not there")
     own = root.read(real)
-    data = root.data(real, _MAX_LINKER)
-    if b"GLIBC_PRIVATE" not in data or executable.machine not in ("x86_64", "aarch64"):
-        raise ElfError(f"{path} ({own.machine}) is not glibc's loader for x86-64 or aarch64, the only ones known here")
-    found = next((run[0] for run in _SYSTEM_FOLDERS.finditer(data) if b"lib" in run[0]), None)
+    found = search_of(root.data(real, MAX_LINKER), executable.machine)
     if found is None:
+        raise ElfError(f"{path} ({own.machine}) is not glibc's loader for x86-64 or aarch64, the only ones known here")
+    if not found.folders:
         raise ElfError(f"{path} does not say which folders it searches")
-    folders = tuple(part.decode("ascii").rstrip("/") for part in found.split(b"\0") if part)
     return Linker(
         path=path,
         machine=executable.machine,
-        folders=folders,
-        lib=folders[0].lstrip("/"),
-        # Both are in its --help since 2.33, and the second only as long as it is true.
-        hwcaps=b"glibc-hwcaps" in data,
-        legacy=b"glibc-hwcaps" not in data or b"Legacy HWCAP" in data,
+        folders=found.folders,
+        lib=found.folders[0].lstrip("/"),
+        hwcaps=found.hwcaps,
+        legacy=found.legacy,
     )

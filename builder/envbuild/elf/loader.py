@@ -7,13 +7,14 @@ mode (no set-uid). Not followed: LD_AUDIT, DT_FILTER and DT_AUXILIARY, /proc/sys
 
 from __future__ import annotations
 
-import re
 from collections import deque
+from copy import copy
 from dataclasses import dataclass, replace
 
+from envbuild.collector.elf.linker import preloads
 from envbuild.elf.faults import ElfError, NotElf
 from envbuild.elf.file import ElfFile
-from envbuild.elf.linker import Root, linker
+from envbuild.elf.linker import Linker, Root, linker
 from envbuild.elf.search import Conditions, Loaded, Searcher, Why
 from envbuild.elf.versions import highest, parse
 
@@ -88,8 +89,11 @@ class Loading:
         return not self.unresolved and not self.missing
 
 
-def load(root: Root, executable: str, conditions: Conditions) -> Process:
+def load(root: Root, executable: str, conditions: Conditions, system: Linker | None = None) -> Process:
     """Start an executable: it, its preloads and everything they need.
+
+    Args:
+        system: Its loader, where that is known already; else it is read from the root.
 
     Raises:
         ElfError: There is no such executable, or none that a glibc loader starts. What is wrong with libraries is in
@@ -98,7 +102,7 @@ def load(root: Root, executable: str, conditions: Conditions) -> Process:
     real = root.resolve(executable)
     if real is None:
         raise ElfError(f"{executable} is not there")
-    return Process(root, Loaded(path=real, real=real, elf=root.read(real)), conditions)
+    return Process(root, Loaded(path=real, real=real, elf=root.read(real)), conditions, system)
 
 
 class Process:
@@ -109,9 +113,9 @@ class Process:
             what could be loaded.
     """
 
-    def __init__(self, root: Root, main: Loaded, conditions: Conditions) -> None:
+    def __init__(self, root: Root, main: Loaded, conditions: Conditions, system: Linker | None = None) -> None:
         self._root, self._main, self._given = root, main, conditions.given
-        system = linker(root, main.elf)
+        system = system or linker(root, main.elf)
         self._searcher = Searcher(root, system, conditions)
         self._names: dict[str, Loaded] = {}
         self._files: dict[str, Loaded] = {}
@@ -140,6 +144,12 @@ class Process:
         """The object that serves a name, such as ``libstdc++.so.6``; None when none does."""
         return self._names.get(name)
 
+    def fork(self) -> Process:
+        """The same process once more, to try something in."""
+        other = copy(self)
+        other._names, other._files = dict(self._names), dict(self._files)
+        return other
+
     def dlopen(self, path: str, caller: str | None = None) -> Loading:
         """Load a library into the running process, as ``import`` and ``ctypes.CDLL`` do.
 
@@ -163,12 +173,9 @@ class Process:
         return result
 
     def _preloads(self, from_environment: str) -> list[str]:
-        names = re.split("[ :]", from_environment)
         real = self._root.resolve(_PRELOAD)
-        if real is not None:
-            text = self._root.data(real, _MAX_PRELOAD).decode("utf-8", "backslashreplace")
-            names += re.split(r"[ :\t\n]", re.sub(r"#[^\n]*", "", text))
-        return [name for name in names if name]
+        data = b"" if real is None else self._root.data(real, _MAX_PRELOAD)
+        return preloads(from_environment, data.decode("utf-8", "backslashreplace"))
 
     def _needs(self, queue: deque[Loaded]) -> list[Choice]:
         """Breadth first: what every object in the queue needs, and what that needs."""

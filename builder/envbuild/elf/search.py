@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from envbuild.collector.elf.linker import expand
 from envbuild.elf.cache import Cache, parse
 from envbuild.elf.faults import ElfError
 from envbuild.elf.file import ElfFile
@@ -17,7 +18,6 @@ Why = Literal[
     "loaded", "given", "nowhere",
 ]  # fmt: skip
 
-_TOKEN = re.compile(r"\$(?:\{(ORIGIN|PLATFORM|LIB)\}|(ORIGIN|PLATFORM|LIB)(?![A-Za-z0-9_]))")
 _CACHE = "/etc/ld.so.cache"
 _MAX_CACHE = 32 << 20
 # Places that are looked at in the life of one process; importing all of torch looks at some thousand.
@@ -117,16 +117,9 @@ class Searcher:
                 yield Candidate(path=candidate.path, why=candidate.why)
 
     def expand(self, text: str, owner: Loaded) -> str:
-        """``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` replaced as in an object's own entries.
-
-        ``$PLATFORM`` is the machine; on some Intel CPUs the loader says ``haswell`` or ``xeon_phi`` instead.
-        """
-        values = {
-            "ORIGIN": self.absolute(owner.path).rpartition("/")[0] or "/",
-            "LIB": self._linker.lib,
-            "PLATFORM": self._linker.machine,
-        }
-        return _TOKEN.sub(lambda token: values[token[1] or token[2]], text)
+        """``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` replaced as in an object's own entries."""
+        origin = self.absolute(owner.path).rpartition("/")[0] or "/"
+        return expand(text, origin, self._linker.lib, self._linker.machine)
 
     def absolute(self, path: str) -> str:
         """A path as seen from the working directory."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from envbuild.facts.fact import Fact, Lazy
 from envbuild.facts.versions import within
-from envbuild.model import MajorMinor, Version
+from envbuild.model import MajorMinor, Version, Word
 
 Accelerator = Literal["cpu", "cuda"]
 
@@ -70,6 +70,22 @@ class CpuFp16(Fact):
     """Whether fp16 can be used on the CPU accelerator."""
 
     possible: bool
+
+
+class HostBytes(Fact):
+    """Host memory that ZeRO-3 with CPU offload holds in tensors, in bytes a parameter, by how it trains."""
+
+    bf16: int
+    bf16_fp32_accumulation: int
+    fp32: int
+
+
+class Pgetevents(Fact):
+    """The DeepSpeed releases that ask libaio for io_pgetevents, and its symbol version."""
+
+    since: Version
+    through: Version
+    symbol_version: Word
 
 
 class Pydantic(Fact):
@@ -175,6 +191,8 @@ class DeepSpeed(Lazy):
     native_flags: NativeFlags
     cpu_numactl: CpuNumactl
     cpu_fp16: CpuFp16
+    host_bytes: HostBytes
+    io_pgetevents: Pgetevents
     pydantic: tuple[Pydantic, ...]
     tolerated_cuda: tuple[ToleratedCuda, ...]
     default_architectures: Architectures

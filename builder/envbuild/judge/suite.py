@@ -14,7 +14,7 @@ from envbuild.errors import EngineError
 
 # Folders of the package, not imports of it: reading native code and databases is not needed to hash their readers.
 _PACKAGE = Path(envbuild.__file__).parent
-_FOLDERS = ("elf", "judge", "probes", "rpmdb")
+_FOLDERS = ("collector/elf", "elf", "judge", "probes", "rpmdb")
 
 
 def probes_folder() -> Path:

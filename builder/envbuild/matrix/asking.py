@@ -155,21 +155,22 @@ def gpus(facts: Facts, text: str) -> tuple[str, ...]:
     Raises:
         InputError: One is unknown, or none is named.
     """
-    known = {_plain(alias): name for name, gpu in facts.gpus.items() for alias in (name, gpu.name)}
+    known = {plain(alias): name for name, gpu in facts.gpus.items() for alias in (name, gpu.name)}
     names = []
     for said in filter(None, map(str.strip, text.split(","))):
-        if _plain(said) not in known:
+        if plain(said) not in known:
             raise InputError(
-                f"--gpu: nothing is known of the GPU {quoted(said)}{near(_plain(said), facts.gpus)}",
+                f"--gpu: nothing is known of the GPU {quoted(said)}{near(plain(said), facts.gpus)}",
                 hint=f"Known GPUs: {', '.join(facts.gpus)}.",
             )
-        names.append(known[_plain(said)])
+        names.append(known[plain(said)])
     if not names:
         raise InputError("--gpu: no GPU is named", hint=f"Known GPUs: {', '.join(facts.gpus)}.")
     return tuple(dict.fromkeys(names))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A GPU's name without what it is sold as: ``NVIDIA GeForce RTX 4090`` is rtx4090."""
     plain = re.sub(r"[^a-z0-9]", "", text[:80].lower())
     return re.sub(r"^(nvidia|tesla|geforce)+", "", plain)
 

@@ -50,6 +50,11 @@ def nearest(space: Space, wants: Mapping[str, Want], *, keep: Collection[str] = 
     return Answer(row=row, values=asked, findings=answer.findings, unknown=unknown, alternatives=found)
 
 
+def filled(space: Space, wants: Mapping[str, Want]) -> Environment:
+    """The row that is asked for: what nobody asked for is filled in so that the fewest rules are broken."""
+    return space.row(_Search(space, wants).asked())
+
+
 def judges(facts: Facts) -> list[Judge]:
     """The rules, as what they come to: a number of errors."""
 

@@ -1,9 +1,85 @@
-"""The checks: one file each, one list. A new check is a file and an entry here."""
+"""The checks: one file each, one list. A new check is a file and an entry here.
+
+Of two errors that nothing explains, the one whose check comes first is shown first: what everything else stands on.
+"""
 
 from __future__ import annotations
 
+from envbuild.doctor.checks import (
+    abi,
+    alternatives,
+    compilers,
+    container,
+    cuda_libraries,
+    curand,
+    driver,
+    environment,
+    glibc,
+    gpu_arch,
+    host_compiler,
+    imports,
+    isa,
+    jit,
+    launcher,
+    libaio,
+    libcuda,
+    libstdcxx,
+    loader,
+    memlock,
+    memory,
+    nccl,
+    network,
+    ninja,
+    numa,
+    nvme,
+    nvml,
+    ops,
+    packages,
+    python_headers,
+    row,
+    selinux,
+    shm,
+    toolkit,
+    wsl,
+)
 from envbuild.doctor.view import Check
 
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (
+    nvml.CHECK,
+    driver.CHECK,
+    libcuda.CHECK,
+    container.CHECK,
+    selinux.CHECK,
+    glibc.CHECK,
+    loader.CHECK,
+    libstdcxx.CHECK,
+    abi.CHECK,
+    cuda_libraries.CHECK,
+    nccl.CHECK,
+    packages.CHECK,
+    ops.CHECK,
+    isa.CHECK,
+    jit.CHECK,
+    gpu_arch.CHECK,
+    toolkit.CHECK,
+    host_compiler.CHECK,
+    compilers.CHECK,
+    alternatives.CHECK,
+    curand.CHECK,
+    python_headers.CHECK,
+    ninja.CHECK,
+    libaio.CHECK,
+    environment.CHECK,
+    launcher.CHECK,
+    network.CHECK,
+    memory.CHECK,
+    memlock.CHECK,
+    shm.CHECK,
+    nvme.CHECK,
+    numa.CHECK,
+    wsl.CHECK,
+    row.CHECK,
+    imports.CHECK,
+)
 
 __all__ = ["CHECKS"]

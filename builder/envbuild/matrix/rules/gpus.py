@@ -107,7 +107,7 @@ def machine_code_for_gpus(env: Environment, facts: Facts) -> Iterator[Problem]:
         )
     else:
         code = build.architectures
-        lacking = [(index, gpu) for index, gpu in gpus.items() if not _covered(gpu.sm, code.sm)]
+        lacking = [(index, gpu) for index, gpu in gpus.items() if not covered(gpu.sm, code.sm)]
         for index, gpu in lacking:
             yield Problem(
                 key=("gpus", index),
@@ -134,7 +134,7 @@ def _left_out(listed: list[str], gpus: dict[int, Gpu]) -> Iterator[Problem]:
     ptx = [entry[1] for entry in read if entry and entry[3]]
     for gpu in gpus.values():
         translated = any(_numbers(sm) <= _numbers(gpu.sm) for sm in ptx)
-        if not (gpu.sm in exact or _covered(gpu.sm, plain) or translated):
+        if not (gpu.sm in exact or covered(gpu.sm, plain) or translated):
             yield Problem(
                 key=("env", ARCH_LIST),
                 message=f"{ARCH_LIST} asks for {', '.join(listed)}: no op would run on {gpu.name} "
@@ -149,15 +149,15 @@ def _torch_for(env: Environment, facts: Facts, gpu: Gpu) -> str:
     fitting: dict[str, str] = {}
     for version, torch in facts.versions.items():
         for name, build in torch.builds.items():
-            if build.architectures and _covered(gpu.sm, build.architectures.sm):
+            if build.architectures and covered(gpu.sm, build.architectures.sm):
                 fitting.setdefault(version, f"{version}+{name}")
     own = fitting.get(env.torch.version)
     near = [own] if own else [fitting[version] for version in neighbours(env.torch.version, fitting)]
     return f"use torch {' or '.join(near)}" if near else ""
 
 
-def _covered(sm: str, compiled: Iterable[str]) -> bool:
-    """Whether machine code for one of the compute capabilities runs on a GPU."""
+def covered(sm: str, compiled: Iterable[str]) -> bool:
+    """Whether machine code for one of the compute capabilities runs on a GPU: its own major, no newer minor."""
     major, minor = _numbers(sm)
     return any((own := _numbers(other))[0] == major and own[1] <= minor for other in compiled)
 

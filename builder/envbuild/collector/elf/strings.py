@@ -7,8 +7,6 @@ for aarch64 (old) has 43 old names of its own and 213 new ones of libstdc++; lib
 has 368 and 1.
 """
 
-from __future__ import annotations
-
 import re
 
 _SPECIAL = rb"(?:T[VISTC]|T[hv][n0-9]+_(?:n?[0-9]+_)?|GV|GR|GTt)*"  # vtables, thunks, guards, ...
@@ -57,7 +55,7 @@ class StringAbi:
                 self._old += _names_old_string(found[1])
 
     @property
-    def cxx11(self) -> bool | None:
+    def cxx11(self) -> "bool | None":
         """True: the new ABI; False: the old one; None: no string in sight, or no clear answer (libstdc++ itself)."""
         new, old = (self._new, self._old) if self._new or self._old else (self._own_new, self._own_old)
         if new > old * _CLEAR:
@@ -71,8 +69,9 @@ def _names_old_string(symbol: bytes) -> bool:
     """Whether ``Ss`` stands in a mangled name as a type, not inside an identifier such as ``ClassSsum``."""
     prefix = _PREFIX.match(symbol)
     at = prefix.end() if prefix else 0
-    while (token := _TOKEN.match(symbol, at)) is not None:
-        if token[0] == b"Ss":
+    token = _TOKEN.match(symbol, at)
+    while token is not None:
+        if token.group(0) == b"Ss":
             return True
-        at = token.end() + int(token[1] or 0)
+        token = _TOKEN.match(symbol, token.end() + int(token.group(1) or 0))
     return False
