@@ -34,8 +34,8 @@ def _broken(view: View, op: Op, reason: str) -> Finding:
         severity=Severity.ERROR,
         subject=op.file or op.name,
         message=f"{title(op)} ({op.file}) is damaged: {reason}",
-        why="a disk that was full, or a build that was killed, leaves half a file; loading it ends in an ImportError, or "
-        f"in a bus error that has nothing to do with /dev/shm; {OFFLOAD}",
+        why="a disk that was full, or a build that was killed, leaves half a file; loading it ends in an ImportError, "
+        f"or in a bus error that has nothing to do with /dev/shm; {OFFLOAD}",
         evidence=(f"{op.file}: {reason}",),
         fix=words,
         command=command,
