@@ -65,10 +65,12 @@ def collect(pyz: Path, tmp_path: Path) -> Collect:
         prefix: tuple[str, ...] = (),
         **environ: str,
     ) -> Collection:
-        folder = tmp_path / "modules"
+        folder = tmp_path / "módulos"
         for name, text in (modules or {}).items():
             (folder / name).mkdir(parents=True, exist_ok=True)
             (folder / name / "__init__.py").write_text(textwrap.dedent(text))
+            (folder / f"{name}-1.dist-info").mkdir(exist_ok=True)
+            (folder / f"{name}-1.dist-info/METADATA").write_text(f"Name: {name}\nVersion: 1\n")
         home = tmp_path / "home"
         home.mkdir(exist_ok=True)
         base = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(folder), "PYTHONNOUSERSITE": "1"}
@@ -181,10 +183,10 @@ def test_the_users_folders_are_not_written_to(collect: Collect, tmp_path: Path) 
     (cache / "lock").touch()
     (cache / "build.ninja").write_text("cxx = g++-11\ncflags = -isystem /old/torch/include -std=c++17 -march=native\n")
     writer = "import os, pathlib\npathlib.Path(os.environ['TORCH_EXTENSIONS_DIR'], 'x').mkdir(parents=True)\n"
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if "modules" not in path.parts}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if "módulos" not in path.parts}
     found = collect(modules={"torch": writer + textwrap.dedent(GOOD_TORCH)})
     assert found.torch is not None and found.torch.ok
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if "modules" not in path.parts} == before
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if "módulos" not in path.parts} == before
     (op,) = (each for each in found.ops if each.kind == "cached")
     assert (op.name, op.key, op.file, op.compiler) == ("cpu_adam", "py39_cu117", None, "g++-11")
     assert op.lock is not None and op.built_against == "/old/torch/include" and "-march=native" in op.flags
@@ -239,11 +241,13 @@ def test_every_python_that_is_at_hand_runs_it(collect: Collect, python: str) -> 
               *filter(None, [shutil.which(f"python{python}")])]  # fmt: skip
     if not places:
         pytest.skip(f"there is no Python {python} here")
-    found = collect(
-        modules={"torch": GOOD_TORCH, "deepspeed": GOOD_DEEPSPEED}, python=str(places[0]), PYTHONHASHSEED="0"
-    )
+    found = collect(modules={"torch": GOOD_TORCH, "deepspeed": GOOD_DEEPSPEED}, python=str(places[0]), LC_ALL="C")
     assert found.interpreter is not None and str(found.interpreter.version).startswith(python)
     assert found.torch is not None and found.torch.version == "2.5.1+cu124"
+    # A path that is no ASCII, where the locale knows nothing else: it is read, and is the same everywhere.
+    assert "/módulos/torch" in str(found.torch.file)
+    assert any(path.endswith("/módulos") for path in found.interpreter.path)
+    assert "deepspeed" in {each.name for each in found.interpreter.packages}
     assert [each for each in found.errors if each.part != "libraries"] == []
 
 

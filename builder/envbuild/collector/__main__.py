@@ -99,6 +99,8 @@ def _write(text, output):
                 stream.write(text)
             return 0
         # Written whole, or not at all: what reads it should not meet a half.
+        # A parent may have left it non-blocking, and a pipe that is full is then an error.
+        os.set_blocking(1, True)
         data = text.encode("ascii")
         while data:
             data = data[os.write(1, data) :]

@@ -6,7 +6,8 @@ import sys
 
 from .common import is_program, unique
 
-_NAMES = ("python", "python3")
+# Where the first is Python 2, the second is the one that could have torch.
+_NAMES = ("python3", "python")
 # Where images of NVIDIA's, PyTorch's and of this project keep their environment, should it not be on PATH.
 _PLACES = ("/opt/venv/bin/python", "/opt/conda/bin/python", "/usr/local/bin/python3", "/usr/bin/python3")
 

@@ -107,9 +107,18 @@ def _piece(line):
     """One piece as (name, what was found); None for half a line, or what somebody else wrote to the descriptor."""
     try:
         piece = json.loads(line)
-        return piece["part"], piece["found"]
+        return piece["part"], _local(piece["found"])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _local(node):
+    """Strings as this process's own locale would read them, for paths that are opened: Python 3.6 under LC_ALL=C."""
+    if isinstance(node, str):
+        return os.fsdecode(node.encode("utf-8", "surrogateescape"))
+    if isinstance(node, dict):
+        return {_local(key): _local(value) for key, value in node.items()}
+    return [_local(item) for item in node] if isinstance(node, list) else node
 
 
 def signal_name(number):

@@ -82,8 +82,7 @@ class Mask:
 
     def text(self, text):
         """One string without what is private."""
-        # Bytes that are no text come as lone surrogates, which JSON's readers refuse.
-        text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        text = legible(text)
         text = _URL.sub(r"\1" + SECRET + "@", text)
         text = _PARAMETER.sub(r"\1" + SECRET, text)
         text = _SHAPES.sub(SECRET, text)
@@ -143,6 +142,15 @@ class Mask:
     def _uuid(self, found):
         number = self._seen.setdefault(found.group(2), len(self._seen) + 1)
         return "{}UUID{}".format(found.group(1), number)
+
+
+def legible(text):
+    """A text that can be written as UTF-8: file names come with surrogates for bytes that the locale does not know."""
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        data = text.encode("utf-8", "surrogatepass")
+    return data.decode("utf-8", "replace")
 
 
 def _numbered(mask, names):

@@ -10,7 +10,7 @@ _INTEREST = re.compile(
     r"(?:lib)?(?:stdc\+\+|glibc|c6|c-bin|c6-dev|gcc|g\+\+|gcc-c\+\+|gfortran|binutils|aio|nvidia|cuda|nccl|cudnn|cublas|"
     r"curand|cufft|cusparse|cusolver|nvjitlink|nvrtc|nvml|numa|ibverbs|rdmacm|rdma|mlnx|ofed|openmpi|ucx|infiniband|"
     r"kernel|linux-image|linux-headers|ninja|python3|cmake|pdsh|openssh-client|gds|gdrcopy|xnvme|devtoolset|"
-    r"kmod-nvidia|dkms|selinux|container-selinux|docker|containerd|podman|libgomp|gomp|expat|crypto|ssl)"
+    r"a?kmod-nvidia|dkms|selinux|container-selinux|docker|containerd|podman|libgomp|gomp|expat|crypto|ssl)"
 )
 _RPM_SECONDS = 20.0
 _STATUS_BYTES, _LOG_BYTES = 64 << 20, 1 << 20

@@ -194,6 +194,14 @@ def needs(file: ElfFile) -> tuple[str, ...]:
     return tuple(wanted[family] for family in ("GLIBCXX", "CXXABI", "GLIBC") if family in wanted)
 
 
+def newest_symbol(tool: Tool, facts: Facts) -> str | None:
+    """The newest GLIBCXX version of a compiler's own libstdc++; None where it is no GCC of a known release."""
+    version = tool.version or ""
+    if is_clang(tool) or not re.fullmatch(r"\d+(\.\d+){1,3}", version):
+        return None
+    return facts.symbol_of_gcc(version)
+
+
 def gcc_words(version: str, facts: Facts) -> str:
     """`` (GCC 11.1 and later)`` for a symbol version; empty where it is not known."""
     gcc = facts.gcc_of_symbol(version)

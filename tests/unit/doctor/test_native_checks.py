@@ -7,10 +7,13 @@ and that faults of real environments are found, is the business of the integrati
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from envbuild.doctor import run as running
 from envbuild.doctor.checks import (
@@ -501,6 +504,37 @@ def test_nothing_collected_is_nothing_said_and_no_crash() -> None:
     # An interpreter, and nothing of its libraries: that is said.
     alone = machine(libraries=None, ops=[])
     assert [finding.rule for finding in running.run(view(alone), MINE)] == ["compilers", "loader.unknown"]
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield (*place, key)
+            yield from _places(below, (*place, key))
+    elif isinstance(value, list):
+        for number, below in enumerate(value):
+            yield from _places(below, (*place, number))
+
+
+@pytest.mark.parametrize("whole", [machine(), gpu_machine(**cached(lock=5.0))], ids=["cpu", "gpu"])
+def test_no_hole_in_a_collection_breaks_a_check(whole: Collection) -> None:
+    """The collector may have missed anything, and a file that was sent here may say anything."""
+    strange = op("/a b/x.so", "cached", "deepspeed_shm_comm", lock=-1.0, wide=1e9, absent=[""], sm=["sm_", "what"])
+    text = whole.model_dump_json(by_alias=True)
+    for place in _places(json.loads(text)):
+        for instead in (None, "", "x.y.z"):
+            changed = json.loads(text)
+            changed["ops"].append({**strange, "key": "", "flags": ["-march=", "-m"]})
+            at = changed
+            for key in place[:-1]:
+                at = at[key]
+            at[place[-1]] = instead
+            try:
+                collection = Collection.model_validate(changed)
+            except ValidationError:
+                continue
+            every = running.run(view(collection), MINE)
+            assert not [finding for finding in every if finding.rule.startswith(running.BROKEN)], (place, every)
 
 
 def test_a_check_that_breaks_down_is_told_and_stops_no_other() -> None:

@@ -74,8 +74,9 @@ def _op(view: View, op: Op) -> Iterator[Finding]:
 
 def _asks(view: View, op: Op) -> bool:
     """Whether DeepSpeed is known to ask the CPU before it enters such code of the op."""
-    version, known = view.package("deepspeed"), view.facts.deepspeed.ops.get(op.name)
-    return known is not None and version is not None and known.dispatch(version.partition("+")[0]) is not None
+    version = (view.package("deepspeed") or "").partition("+")[0]
+    known = view.facts.deepspeed.ops.get(op.name)
+    return known is not None and bool(re.fullmatch(r"\d+(\.\d+)+", version)) and known.dispatch(version) is not None
 
 
 def _signal(view: View, name: str, found: Import) -> Finding:

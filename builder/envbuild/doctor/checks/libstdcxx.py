@@ -17,10 +17,10 @@ from envbuild.doctor.words import (
     folder,
     gcc_words,
     has_toolset,
-    is_clang,
     jit_compiler,
     listed,
     named,
+    newest_symbol,
     op_at,
     release,
     remedy_for,
@@ -130,7 +130,7 @@ def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> 
         return
     has = by_family(file.provides).get("GLIBCXX") if (file := known.read(chosen)) else None
     compiler = jit_compiler(collection)
-    newest = view.facts.symbol_of_gcc(compiler.version) if compiler and compiler.version else None
+    newest = newest_symbol(compiler, view.facts) if compiler else None
     if has and newest and highest((has, newest), "GLIBCXX") == has and compiler is not None:
         words, command = remedy_for(ops[0], view.facts)
         yield Remedy(words=f"{words} by {compiler.path} (GCC {compiler.version}), which is old enough", command=command)
@@ -190,10 +190,10 @@ def _next(view: View, known: Answers) -> Iterator[Finding]:
     """A JIT compiler that is newer than what is loaded: what it compiles next may not load."""
     collection = view.collection
     compiler, loaded = jit_compiler(collection), known.provider(LIBSTDCXX)
-    if compiler is None or compiler.version is None or loaded is None or is_clang(compiler) or has_toolset(compiler):
+    if compiler is None or compiler.version is None or loaded is None or has_toolset(compiler):
         return
     has = highest(loaded.elf.provides, "GLIBCXX")
-    may = view.facts.symbol_of_gcc(compiler.version)
+    may = newest_symbol(compiler, view.facts)
     if has is None or may is None or highest((has, may), "GLIBCXX") == has:
         return
     prefix = conda_prefix(loaded.real, collection)

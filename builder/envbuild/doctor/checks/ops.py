@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Op
@@ -11,6 +12,7 @@ from envbuild.doctor.words import OFFLOAD, listed, remedy_for, serves, title
 from envbuild.elf.gpucode import cubin_runs_on, ptx_runs_on
 from envbuild.model import Finding, Severity
 
+_CODE = re.compile(r"(sm|compute)_(\d{1,2})(\d[af]?)")
 _GPU = "CUDA Programming Guide, Binary Compatibility and PTX Compatibility; the GPU code in the file"
 
 
@@ -34,8 +36,8 @@ def _broken(view: View, op: Op, reason: str) -> Finding:
         severity=Severity.ERROR,
         subject=op.file or op.name,
         message=f"{title(op)} ({op.file}) is damaged: {reason}",
-        why="a disk that was full, or a build that was killed, leaves half a file; loading it ends in an ImportError, or in "
-        f"a bus error that has nothing to do with /dev/shm; {OFFLOAD}",
+        why="a disk that was full, or a build that was killed, leaves half a file; loading it ends in an ImportError, "
+        f"or in a bus error that has nothing to do with /dev/shm; {OFFLOAD}",
         evidence=(f"{op.file}: {reason}",),
         fix=words,
         command=command,
@@ -44,9 +46,13 @@ def _broken(view: View, op: Op, reason: str) -> Finding:
 
 
 def _gpu(view: View, op: Op) -> Iterator[Finding]:
-    gpus = {device.sm: device.name or "a GPU" for device in view.collection.gpu.devices if device.sm}
-    cubins = [_dotted(name) for name in op.sm if name.startswith("sm_")]
-    ptx = [_dotted(name) for name in op.sm if name.startswith("compute_")]
+    known = [device for device in view.collection.gpu.devices if device.sm and re.fullmatch(r"\d+\.\d", device.sm)]
+    gpus = {device.sm or "": device.name or "a GPU" for device in known}
+    codes = [found for name in op.sm if (found := _CODE.fullmatch(name))]
+    cubins = [f"{found[2]}.{found[3]}" for found in codes if found[1] == "sm"]
+    ptx = [f"{found[2]}.{found[3]}" for found in codes if found[1] == "compute"]
+    if len(codes) < len(op.sm):
+        return  # code of a kind that is not known here may be the right one
     for sm, name in gpus.items():
         if any(cubin_runs_on(code, sm) for code in cubins):
             continue
@@ -90,13 +96,6 @@ def _python(view: View) -> Iterator[Finding]:
             command=command,
             source="PEP 3149 (tags of extension modules)",
         )
-
-
-def _dotted(name: str) -> str:
-    """``sm_90a`` as ``9.0a``."""
-    digits = name.partition("_")[2]
-    number, suffix = digits.rstrip("af"), digits[len(digits.rstrip("af")) :]
-    return f"{number[:-1]}.{number[-1:]}{suffix}"
 
 
 CHECK = Check(
