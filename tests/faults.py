@@ -116,7 +116,8 @@ RED: tuple[Case, ...] = (
     ("cpu", "packages.checkpoints", WARNING,
      {"torch": {"version": "2.7.1+cpu"}, "deepspeed": {"version": "0.15.4"},
       "interpreter": {"packages": packages(torch="2.7.1+cpu", deepspeed="0.15.4")}}, "checkpoints"),
-    ("cpu", "packages.companions", ERROR, {"interpreter": {"packages": packages(torchvision="0.20.0")}}, "torchvision"),
+    ("cpu", "packages.companions", ERROR, {"interpreter": {"packages": packages(torchvision="0.20.0")}},
+     "install torchvision 0.28.0"),
     ("cpu", "packages.twice", WARNING,
      {"interpreter": {
          "packages": [{"name": "numpy", "version": "1.26.4", "location": "/root/.local/lib"}, *packages()]}},
@@ -191,7 +192,7 @@ RED: tuple[Case, ...] = (
     ("gpu", "environment.cuda-visible-devices", WARNING,
      {"environment": {"CUDA_VISIBLE_DEVICES": ""}, "torch": {"available": False}}, "hides all 2"),
     ("gpu", "environment.cuda-visible-devices", WARNING, {"environment": {"CUDA_VISIBLE_DEVICES": "0,7"}},
-     "only the first 1"),
+     "only those before it"),
     ("gpu", "environment.cuda-visible-devices", ERROR, {"environment": {"CUDA_VISIBLE_DEVICES": "4,5"}},
      "none is seen"),
     ("gpu", "environment.nccl-p2p-disable", WARNING, {"environment": {"NCCL_P2P_DISABLE": "1"}}, "copy to one another"),

@@ -9,8 +9,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envbuild.cli.examined import Page, lines
+from envbuild.cli.folding import fold
 from envbuild.doctor.answers import answers, trouble
 from envbuild.doctor.changes import Change
 from envbuild.doctor.collection import Collection
@@ -77,6 +80,24 @@ def test_nothing_is_wider_than_the_terminal_but_what_is_there_to_be_copied(width
     wide = [each for each in told if len(each) > width]
     assert all(each.lstrip().startswith("$ ") for each in wide), wide
     assert any("$ conda install -n train 'libstdcxx-ng>=13'" in each for each in told)
+
+
+@given(
+    st.lists(st.text("ab/", min_size=1, max_size=60), max_size=12), st.integers(20, 60), st.integers(0, 8),
+    st.integers(0, 8),
+)  # fmt: skip
+def test_folded_text_loses_no_letter_and_fits(words: list[str], width: int, first: int, rest: int) -> None:
+    told = fold(" ".join(words), width, " " * first, " " * rest)
+    assert all(len(each) <= width for each in told)
+    assert "".join("".join(told).split()) == "".join(words)
+
+
+def test_a_path_is_broken_behind_a_slash_and_only_when_no_line_holds_it() -> None:
+    assert fold("see /usr/lib/x86_64/libstdc++.so.6", 30) == ["see", "/usr/lib/x86_64/libstdc++.so.6"]
+    assert fold("see /opt/venv/lib/python3.11/site-packages/torch", 24) == [
+        "see /opt/venv/lib/", "python3.11/", "site-packages/torch",
+    ]  # fmt: skip
+    assert fold("", 20, "x ") == ["x"]
 
 
 def test_the_root_comes_first_with_all_that_is_needed_and_its_echo_is_one_line_under_it() -> None:

@@ -35,7 +35,7 @@ def _broken(current: str, word: str, space: int, room: int) -> list[str]:
     for part in re.split(r"(?<=[^/]/)", word):
         while len(current) + len(part) > space:
             # A piece that is longer than a line by itself is cut where the line ends.
-            taken = space - len(current) if len(part) > room else 0
+            taken = max(0, space - len(current)) if len(part) > room else 0
             current, part = current + part[:taken], part[taken:]
             made.append(current.rstrip())
             current, space = "", room

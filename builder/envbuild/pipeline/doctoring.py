@@ -9,23 +9,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from envbuild.doctor.collection import Collection, Failure
+from envbuild.engines import GpuStartError
 from envbuild.errors import GateError, InputError
-from envbuild.events import PhaseDone, PhaseStarted
+from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.matrix.merge import near
+from envbuild.model import Finding, Severity
 from envbuild.pipeline.examine import Extent, examine_host, examine_image, read_collection
+from envbuild.pipeline.gates import ALL
+from envbuild.pipeline.gpus import HostGpus
+from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.proof import as_dict
 from envbuild.pipeline.workbench import Workbench
 
 __all__ = ["Examined", "Extent", "Question", "chosen", "doctor", "document", "params_of"]
 
 if TYPE_CHECKING:
-    from envbuild.doctor.collection import Collection
     from envbuild.doctor.intended import Intended
     from envbuild.doctor.order import Group
     from envbuild.doctor.report import Report, Since
     from envbuild.doctor.view import Check, View
 
-_PARAMS = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
+_PARAMS = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmbt]?)", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _MOST_PARAMS = 10**15
 
@@ -80,11 +85,11 @@ def doctor(bench: Workbench, question: Question) -> Examined:
     checks = chosen(question.only)
     meant = _meant(bench, question)
     before = read_collection(question.since) if question.since is not None else None
-    collection = _collect(bench, question)
+    collection, refused = _collect(bench, question)
     began = time.monotonic()
     bench.sink(PhaseStarted(phase="look", detail=f"{len(checks)} check{'' if len(checks) == 1 else 's'}"))
     view = _view(bench, question, collection, meant)
-    grouped = _found(view, checks)
+    grouped = _found(view, checks, refused)
     since = _since(before, dataclasses.replace(view, collection=before), view, checks, grouped) if before else None
     told = report(
         collection, grouped, layers=layers(view), answers=answers(collection), looked=len(checks),
@@ -151,23 +156,46 @@ def document(examined: Examined) -> dict[str, Any]:
     return payload
 
 
-def _collect(bench: Workbench, question: Question) -> Collection:
+def _collect(bench: Workbench, question: Question) -> tuple[Collection, list[Finding]]:
+    """The facts, and what stood in the way of collecting them in the way that was meant."""
     if question.saved is not None:
-        return read_collection(question.saved)
+        return read_collection(question.saved), []
     image = question.image
     began = time.monotonic()
     what = image or question.python or "this machine"
     bench.sink(PhaseStarted(phase="collect", detail=f"{what}; torch and DeepSpeed are imported"))
     try:
         if image is None:
-            found = examine_host(bench, python=question.python, extent=question.extent)
+            found = examine_host(bench, python=question.python, extent=question.extent), list[Finding]()
         else:
-            found = examine_image(bench, _image(bench, image), python=question.python, extent=question.extent)
+            found = _inside(bench, question, _image(bench, image))
     except GateError as error:
         # No image, or none that can be looked into: what was asked for cannot be used. No gate has judged it.
         raise InputError(error.message, hint=error.hint) from error
     bench.sink(PhaseDone(phase="collect", seconds=time.monotonic() - began))
     return found
+
+
+def _inside(bench: Workbench, question: Question, image: str) -> tuple[Collection, list[Finding]]:
+    """An image, with the GPUs of this host where it has some; without them where the engine cannot hand them on."""
+    host = read_gpus()
+    extent, python = question.extent, question.python
+    if not isinstance(host, HostGpus) or not host.gpus:
+        return examine_image(bench, image, python=python, extent=extent), []
+    try:
+        return examine_image(bench, image, python=python, extent=extent, gpus=ALL), []
+    except GpuStartError as error:
+        bench.sink(Note(message=f"{error.message}; it is looked at without GPUs", level="warning"))
+        seen = examine_image(bench, image, python=python, extent=extent)
+        # For who reads the facts later: the finding itself is not in them.
+        failure = Failure(part="GPUs of the container", error=error.message)
+        refused = Finding(
+            rule="container.refused", severity=Severity.ERROR, subject=image,
+            message=f"the engine cannot give {image} the GPUs of this host: {error.fault.meaning}",
+            why="Training in it would not start. It was looked at without GPUs.",
+            evidence=(error.said,), fix=error.fault.fix, source=error.fault.source,
+        )  # fmt: skip
+        return seen.model_copy(update={"errors": (*seen.errors, failure)}), [refused]
 
 
 def _image(bench: Workbench, named: str) -> str:
@@ -207,12 +235,12 @@ def _view(bench: Workbench, question: Question, collection: Collection, meant: I
     )  # fmt: skip
 
 
-def _found(view: View, checks: Iterable[Check]) -> tuple[Group, ...]:
+def _found(view: View, checks: Iterable[Check], more: Iterable[Finding] = ()) -> tuple[Group, ...]:
     from envbuild.doctor.checks import CHECKS
     from envbuild.doctor.order import groups
     from envbuild.doctor.run import run
 
-    return groups(run(view, checks), CHECKS)
+    return groups([*run(view, checks), *more], CHECKS)
 
 
 def _since(before: Collection, old: View, new: View, checks: Sequence[Check], grouped: tuple[Group, ...]) -> Since:

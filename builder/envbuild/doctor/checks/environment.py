@@ -133,7 +133,7 @@ def _visible(view: View, said: dict[str, str]) -> Iterator[Finding]:
             value,
             Severity.WARNING if lost else Severity.ERROR,
             f"there is no GPU {entries[lost]} (there are {len(devices)}), and CUDA reads no further: "
-            f"{f'only the first {lost} of them count' if lost else 'none is seen'}",
+            f"{'only those before it count' if lost else 'none is seen'}",
             f"name GPUs that are there: 0 to {len(devices) - 1}",
             source,
         )
@@ -182,19 +182,18 @@ def _places(view: View, said: dict[str, str]) -> Iterator[Finding]:
     user = [interpreter.user_site] if interpreter and interpreter.user_site and interpreter.kind != "system" else []
     for name, folders in (("PYTHONPATH", outside), ("the user's site-packages", user)):
         bold = ("torch", "deepspeed", "numpy", "pydantic", "triton")
-        held = sorted(
-            {
-                package.name
-                for package in (interpreter.packages if interpreter else ())
-                if package.name.lower() in bold and package.location in folders
-            }
-        )
+        found = [
+            package
+            for package in (interpreter.packages if interpreter else ())
+            if package.name.lower() in bold and package.location in folders
+        ]
+        held, places = sorted({each.name for each in found}), sorted({each.location or "" for each in found})
         if held:
             yield Finding(
                 rule="environment.outside",
                 severity=Severity.WARNING,
                 subject=name,
-                message=f"{', '.join(held)} come from {', '.join(folders)}, not from the environment's own packages",
+                message=f"{', '.join(held)} come from {', '.join(places)}, not from the environment's own packages",
                 why="What pip installs into the environment is then not what is loaded.",
                 fix="unset PYTHONPATH" if name == "PYTHONPATH" else "set PYTHONNOUSERSITE=1, or remove them there",
                 command="unset PYTHONPATH" if name == "PYTHONPATH" else "export PYTHONNOUSERSITE=1",

@@ -3,6 +3,7 @@ torch beyond that."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,8 @@ def _said(view: View, row: Environment, judge: Judge, rule: str, subject: str) -
             # It was imported: nothing stands in the way as long as nothing changes.
             continue
         message = message.replace(", the row has ", ", and installed is ")
+        # As rows have it: torchvision: "0.28.0".
+        fix = re.sub(r'^(torch\w+): "([^"]+)"', r"install \1 \2", fix)
         yield Finding(
             rule=f"packages.{rule}",
             severity=severity,
