@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from envbuild.doctor.collection import Collection
 from envbuild.doctor.loading import Answers
-from envbuild.doctor.words import folder, told
+from envbuild.doctor.words import folder, shell_path, told
 from envbuild.elf import Missing, by_family
 
 
@@ -46,7 +45,7 @@ def trials(collection: Collection, known: Answers, name: str, better: Iterable[s
         if known.knows(place):
             value = ":".join(filter(None, (place, known.conditions.library_path)))
             words = f"start Python with {place} in front in LD_LIBRARY_PATH, where {path} is"
-            remedy = Remedy(words=words, command=f"export LD_LIBRARY_PATH={shlex.quote(value)}")
+            remedy = Remedy(words=words, command=variable("LD_LIBRARY_PATH", value.split(":")))
             yield Trial(remedy=remedy, after=known.what_if(library_path=value))
 
 
@@ -88,7 +87,7 @@ def _less(collection: Collection, known: Answers, name: str) -> Iterator[Trial]:
 
 def variable(name: str, entries: list[str]) -> str:
     """A line for the shell that gives a variable these entries, or takes it away."""
-    return f"export {name}={shlex.quote(':'.join(entries))}" if entries else f"unset {name}"
+    return f"export {name}={':'.join(map(shell_path, entries))}" if entries else f"unset {name}"
 
 
 def _faults(known: Answers) -> set[tuple[str, str, str]]:

@@ -113,7 +113,7 @@ def remedy_for(op: Op, facts: Facts) -> tuple[str, str]:
 def shell_path(path: str) -> str:
     """A path for the shell. The collector masks the user's name: the home of whoever runs the line stands for it."""
     home = re.match(r"/home/USER(?=/)", path)
-    return f"~{shlex.quote(path[home.end() :])}" if home else shlex.quote(path)
+    return f'"$HOME"{shlex.quote(path[home.end() :])}' if home else shlex.quote(path)
 
 
 def cache_folder(op: Op) -> str:
@@ -148,7 +148,10 @@ def serves(op: Op, collection: Collection) -> bool:
 def rebuilt_anyway(op: Op, collection: Collection) -> bool:
     """Whether a cached op is compiled anew when it is next used: its command line names another torch's headers."""
     include = torch_include(collection)
-    return op.kind == "cached" and None not in (op.built_against, include) and op.built_against != include
+    if op.kind != "cached" or op.built_against is None or include is None:
+        return False
+    # In a venv of Fedora lib64 is a link to lib.
+    return op.built_against.replace("/lib64/", "/lib/") != include.replace("/lib64/", "/lib/")
 
 
 def gcc_of(comments: Iterable[str]) -> str | None:

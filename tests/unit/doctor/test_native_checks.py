@@ -65,6 +65,7 @@ JIT = f"{CACHE}/cpu_adam/cpu_adam.so"
 SEEDS = ["/opt/venv/bin/python", f"{TORCH}/libtorch_global_deps.so", f"{SITE}/torch/_C.cpython-311-x86_64-linux-gnu.so"]
 SNAPPY = f"{CONDA}/lib/python3.11/site-packages/snappy/_snappy.so"
 CU12 = "/usr/local/cuda-12.1/lib64"
+AIO = f"{SITE}/deepspeed/ops/aio/async_io_op.cpython-311-x86_64-linux-gnu.so"
 OLD_STRINGS = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
 
 
@@ -260,6 +261,17 @@ FAULTS: dict[str, Fault] = {
         ERROR,
         ("op cpu_adam", "libnuma.so.1 is not found"),
         ("package libnuma1",),
+    ),
+    "a library of an op that nobody needs yet": Fault(
+        machine(
+            files={AIO: op_file("libaio.so.1")},
+            ops=[op(CPU_ADAM), op(AIO)],
+            libraries={"seeds": [*SEEDS, CPU_ADAM, AIO]},
+        ),
+        "loader.unresolved",
+        WARNING,
+        ("op async_io", "libaio.so.1 is not found"),
+        ("libaio1",),
     ),
     "an op that was linked against CUDA 11": Fault(
         on_gpu(**cached(file=op_file("libcudart.so.11.0"))),
@@ -464,6 +476,16 @@ def test_every_fault_is_named_by_its_check(fault: Fault) -> None:
     # An error of a native check explains an import that failed with it.
     check = next(check for check in MINE if fault.rule.startswith(check.name))
     assert fault.severity is not ERROR or any(name.startswith("imports") for name in check.explains), check
+
+
+def test_commands_stand_the_mask_and_strange_names() -> None:
+    masked = "/home/USER/.cache/torch_extensions/py311_cu130/cpu_adam"
+    locked = gpu_machine(ops=[op(f"{masked}/cpu_adam.so", "cached", lock=9000.0)])
+    assert [each.command for each in found(locked)] == ['rm "$HOME"/.cache/torch_extensions/py311_cu130/cpu_adam/lock']
+    stale = op("/my cache/$(x)/cpu_adam/cpu_adam.so", "cached", absent=["_ZN3c103foo"])
+    assert [each.command for each in found(gpu_machine(ops=[stale]))] == ["rm -r '/my cache/$(x)/cpu_adam'"]
+    library_path = {"LD_LIBRARY_PATH": "/home/USER/lib:/usr/local/cuda/lib64:/a b"}
+    assert found(gpu_machine(environment=library_path))[0].command == "export LD_LIBRARY_PATH=\"$HOME\"/lib:'/a b'"
 
 
 def test_what_is_not_this_pythons_is_not_looked_at() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envbuild.doctor.layers import Layer, layers
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.words import jit_compiler, named_by_python, python_compiler
+from envbuild.doctor.words import jit_compiler, named_by_python, python_compiler, shell_path
 from envbuild.model import Finding, Severity
 
 _SOURCE = (
@@ -52,7 +52,7 @@ def _python(view: View) -> Iterator[Finding]:
             *((python.error,) if python.error else ()),
         ),
         fix=f"name the compiler that is there: CC and CXX={compiler.path}",
-        command=f"export CXX={compiler.path}",
+        command=f"export CXX={shell_path(compiler.path)}",
         source=_SOURCE,
     )
 

@@ -50,12 +50,12 @@ def _shadowed(view: View, known: Answers, shadowed: list[Loaded], wheels: dict[s
             fix = f"{trial.remedy.words} (tried on what was seen: the wheels' copies are then loaded)"
             command = trial.remedy.command
             break
-    built = f" of CUDA {found[1]}" if found else ""
+    place = f"{first.real} (of CUDA {found[1]})" if found else told(first.real, collection)
     return Finding(
         rule="cuda-libraries.shadowed",
         severity=Severity.ERROR if other or failed else Severity.WARNING,
         subject=names[0],
-        message=f"{listed(names)}: {told(first.real, collection)}{built} is loaded, by {why}, and not the copy of "
+        message=f"{listed(names)}: {place} is loaded, by {why}, and not the copy of "
         f"torch's own wheels, {wheels[names[0]]}" + (f"; {asker} asked for it" if asker else ""),
         why="the wheels' libraries are made for one another: one of another CUDA among them fails at a function that "
         "it has not, at import or in the middle of training",

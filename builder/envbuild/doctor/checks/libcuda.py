@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envbuild.doctor.loading import answers
@@ -124,7 +125,8 @@ def _real(view: View, path: str) -> str:
 
 
 def _numbers(version: str) -> bool:
-    return bool(version) and version.replace(".", "").isdigit()
+    """Whether it is a driver's version; WSL's libcuda.so.1.1 has none in its name."""
+    return re.fullmatch(r"\d{3,}(\.\d+){1,2}", version) is not None
 
 
 CHECK = Check(

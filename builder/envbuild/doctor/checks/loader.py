@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.collection import Op
 from envbuild.doctor.loading import Answers, answers
 from envbuild.doctor.remedies import cures, trials, variable
 from envbuild.doctor.view import Check, View
@@ -65,9 +64,7 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
             fix, command = cured.remedy.words, cured.remedy.command
         yield Finding(
             rule="loader.unresolved",
-            severity=Severity.ERROR
-            if ours and not (ops and all(_is_idle(view, op) for op in ops))
-            else Severity.WARNING,
+            severity=Severity.WARNING if not ours or _harmless(view, ours) else Severity.ERROR,
             subject=askers[0],
             message=f"{named(askers, view.collection)} cannot be loaded: {choices[0].problem}",
             why=OFFLOAD if ops else "it ends in an ImportError, whatever asks for it",
@@ -78,9 +75,11 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
         )
 
 
-def _is_idle(view: View, op: Op) -> bool:
-    """Whether an op is loaded for NVMe alone, and nobody asked about any."""
-    return op.name in ("async_io", "gds") and not view.collection.nvme
+def _harmless(view: View, askers: list[str]) -> bool:
+    """Whether they are ops for NVMe alone, which nobody asked about, or parts that torch can do without."""
+    torch, ops = view.collection.torch, [op_at(asker, view.collection) for asker in askers]
+    idle = all(op is not None and op.name in ("async_io", "gds") for op in ops) and not view.collection.nvme
+    return idle or (torch is not None and torch.ok and not any(ops))
 
 
 def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
@@ -130,9 +129,11 @@ def _library_path(view: View, known: Answers) -> Iterator[Finding]:
             "they are for linking where there is no driver; at run time a stub that wins gives error 34 (stub library)",
             known, entries, stubs,
         )  # fmt: skip
-    own = conda_prefix(collection.interpreter.executable, collection) if collection.interpreter else None
+    python = collection.interpreter
+    places = (python.executable, python.real, f"{python.base}/lib/python") if python is not None else ()
+    own = {conda_prefix(place, collection) for place in places if place}
     foreign = [entry for entry in entries
-               if (prefix := conda_prefix(f"{entry.rstrip('/')}/x", collection)) and prefix != own]  # fmt: skip
+               if (prefix := conda_prefix(f"{entry.rstrip('/')}/x", collection)) and prefix not in own]  # fmt: skip
     if foreign:
         yield _entries(
             "loader.conda-path",
@@ -220,7 +221,7 @@ def _linker(view: View) -> Iterator[Finding]:
         "'undefined reference to ...@GLIBCXX', and no libstdc++ is too old",
         evidence=(f"PATH={collection.environment.get('PATH', '')}", *((f"ld: {linker.says}",) if linker else ())),
         fix="take the compiler_compat folder out of PATH, so that the compiler finds its own linker",
-        command=f"export PATH={':'.join(entry for entry in entries if entry != first)}" if first else "",
+        command=variable("PATH", [entry for entry in entries if entry and entry != first]) if first else "",
         source="ContinuumIO/anaconda-issues#11152",
     )
 

@@ -74,7 +74,7 @@ def _other(view: View, known: Answers, loaded: Loaded, lacking: tuple[str, ...])
     wheel = wheel_files(view).get(_NAME)
     elsewhere = not in_wheels(loaded.real)
     lacks = f", and has no {listed(lacking, 3)}, which this torch asks for" if lacking else ""
-    beside = f" and not the one of torch's wheels, {wheel}" if wheel and elsewhere else ""
+    beside = f", and not the one of torch's wheels, {wheel}" if wheel and elsewhere else ""
     fix, command = _reinstall(view)
     for trial in trials(collection, known, _NAME):
         found = trial.after.provider(_NAME)
