@@ -97,6 +97,8 @@ def test_a_path_is_broken_behind_a_slash_and_only_when_no_line_holds_it() -> Non
     assert fold("see /opt/venv/lib/python3.11/site-packages/torch", 24) == [
         "see /opt/venv/lib/", "python3.11/", "site-packages/torch",
     ]  # fmt: skip
+    # The line is full to its last column when the long word comes.
+    assert fold(f"{'a' * 20} {'b' * 25}", 20) == ["a" * 20, "b" * 20, "b" * 5]
     assert fold("", 20, "x ") == ["x"]
 
 
