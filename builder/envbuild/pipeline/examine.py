@@ -56,7 +56,7 @@ class Extent:
         return (*folders, *flags, "--timeout", f"{self.timeout:g}", "--quiet")
 
 
-def examine_host(bench: Workbench, *, python: str | None = None, extent: Extent = Extent()) -> Collection:  # noqa: B008
+def examine_host(bench: Workbench, *, python: str | None = None, extent: Extent = Extent()) -> Collection:
     """Examine an interpreter on this host, and the host.
 
     Args:
@@ -83,7 +83,7 @@ def examine_image(
     image: str,
     *,
     python: str | None = None,
-    extent: Extent = Extent(),  # noqa: B008
+    extent: Extent = Extent(),
     gpus: tuple[str, ...] = (),
 ) -> Collection:
     """Examine an image from inside: a container of it runs the collector, with no network, and is removed.
@@ -101,7 +101,9 @@ def examine_image(
     """
     info = bench.engine.image(image)
     if info is None:
-        raise GateError(f"there is no image {image}", hint=f"Pull it first, or see what there is: docker images {image}")
+        raise GateError(
+            f"there is no image {image}", hint=f"Pull it first, or see what there is: docker images {image}"
+        )
     pyz, extent = archive(bench.cache), _absolute(extent)
     with running(bench) as run:
         for starter in (python,) if python else _PYTHONS:
