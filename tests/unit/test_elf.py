@@ -18,6 +18,7 @@ from envbuild.collector.elf.strings import StringAbi
 from envbuild.elf import Conditions, ElfError, ElfFile, FolderRoot, Need, NotElf, Process, load, read
 from envbuild.elf.cache import parse as parse_cache
 from envbuild.elf.versions import by_family, highest, parse
+from native_made import EXTRA, NEEDED, RPATH, RUNPATH, VERDEF, VERNEED, cache_of, made
 
 
 def _sample() -> bytes:
@@ -92,29 +93,8 @@ def test_damage_anywhere_ends_in_an_answer_or_in_the_one_error(changes: list[tup
     assert stream.count < 16 << 20
 
 
-EXTRA = -1  # stands for the address of what follows the strings
-NEEDED, RPATH, RUNPATH, STRTAB, STRSZ, VERNEED, VERDEF = 1, 15, 29, 5, 10, 0x6FFFFFFE, 0x6FFFFFFC
-
-
-def _made(*tags: tuple[int, int], strings: bytes = b"\0", extra: bytes = b"", strtab: bool = True) -> bytes:
-    """The smallest file that the loader would map: one segment, a dynamic section in it, no sections."""
-    at = 0x100
-    table = at + 16 * (len(tags) + 2 * strtab + 1)
-    entries = [*tags, *([(STRTAB, table), (STRSZ, len(strings))] if strtab else []), (0, 0)]
-    dynamic = b"".join(
-        struct.pack("<QQ", tag, table + len(strings) if value == EXTRA else value) for tag, value in entries
-    )
-    total = table + len(strings) + len(extra)
-    header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 1 << 60, 0, 64, 56, 2, 64, 7, 6)
-    header += struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, total, total, 4096)
-    # The loader finds the dynamic section by its address: what p_offset says is nothing to it.
-    header += struct.pack("<IIQQQQQQ", 2, 6, 3, at, at, len(dynamic), len(dynamic), 8)
-    return header.ljust(at, b"\0") + dynamic + strings + extra
-
-
 def test_a_file_is_read_by_addresses_as_the_loader_does() -> None:
-    data = _made((NEEDED, 1), (RPATH, 1), (RPATH, 7), (RUNPATH, 0), (NEEDED, 3), strings=b"\0liba\0\0/x::/y\0")
+    data = made((NEEDED, 1), (RPATH, 1), (RPATH, 7), (RUNPATH, 0), (NEEDED, 3), strings=b"\0liba\0\0/x::/y\0")
     elf = read(io.BytesIO(data), "x")
     assert (elf.needed, elf.rpath, elf.runpath, elf.soname) == (("liba", "ba"), ("/x", "", "/y"), (), None)
 
@@ -125,14 +105,14 @@ _AUX = struct.pack("<IHHII", 0, 0, 2, 0, 16)
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (_made((NEEDED, 1), strtab=False), "no string table"),
-        (_made((NEEDED, 1 << 50)), "nothing is mapped"),
-        (_made((NEEDED, 0), strings=b"a" * 90_000), "a name of more than"),
-        (_made(*[(NEEDED, 0)] * 9000), "no end"),
-        (_made(*[(NEEDED, 0)] * 8000, strings=b"a" * 2000 + b"\0"), "bytes of names"),
-        (_made((VERNEED, EXTRA), extra=struct.pack("<HHIII", 2, 1, 0, 16, 0)), "version 2 of the version records"),
-        (_made((VERNEED, EXTRA), extra=struct.pack("<HHIII", 1, 1, 0, 16, 0) + _AUX * 17_000), "16384 symbol versions"),
-        (_made((VERDEF, EXTRA), extra=struct.pack("<HHHHIII", 1, 0, 1, 1, 0, 1 << 31, 0)), "nothing is mapped"),
+        (made((NEEDED, 1), strtab=False), "no string table"),
+        (made((NEEDED, 1 << 50)), "nothing is mapped"),
+        (made((NEEDED, 0), strings=b"a" * 90_000), "a name of more than"),
+        (made(*[(NEEDED, 0)] * 9000), "no end"),
+        (made(*[(NEEDED, 0)] * 8000, strings=b"a" * 2000 + b"\0"), "bytes of names"),
+        (made((VERNEED, EXTRA), extra=struct.pack("<HHIII", 2, 1, 0, 16, 0)), "version 2 of the version records"),
+        (made((VERNEED, EXTRA), extra=struct.pack("<HHIII", 1, 1, 0, 16, 0) + _AUX * 17_000), "16384 symbol versions"),
+        (made((VERDEF, EXTRA), extra=struct.pack("<HHHHIII", 1, 0, 1, 1, 0, 1 << 31, 0)), "nothing is mapped"),
     ],
     ids=range(8),
 )
@@ -172,25 +152,8 @@ def test_the_string_abi_is_that_of_the_functions_that_are_not_libstdcxxs(
         assert abi.cxx11 is cxx11
 
 
-def _cache(*entries: tuple[str, str, int, int], folders: tuple[str, ...] = ()) -> bytes:
-    """A cache in the new layout; an entry is name, path, flags and hwcap."""
-    strings = b"\0".join(part.encode() for entry in entries for part in entry[:2]) + b"\0"
-    strings += b"\0".join(map(str.encode, folders)) + b"\0"
-    base = 48 + 24 * len(entries)
-    table = b""
-    for name, path, flags, hwcap in entries:
-        key, value = (base + strings.index(text.encode() + b"\0") for text in (name, path))
-        table += struct.pack("<iIIIQ", flags, key, value, 0, hwcap)
-    extension = base + len(strings)
-    section = extension + 24
-    tail = struct.pack("<IIIIII", 0xEAA42174, 1, 1, 0, section, 4 * len(folders))
-    tail += b"".join(struct.pack("<I", base + strings.rindex(folder.encode() + b"\0")) for folder in folders)
-    header = b"glibc-ld.so.cache1.1" + struct.pack("<IIB3xI12x", len(entries), len(strings), 2, extension)
-    return header + table + strings + tail
-
-
 NAMED = 1 << 62
-CACHE = _cache(
+CACHE = cache_of(
     ("liba.so.1", "/v3/liba.so.1", 0x303, NAMED), ("liba.so.1", "/32/liba.so.1", 0x3, 0),
     ("liba.so.1", "/lib/liba.so.1", 0x303, 0), ("libb.so.1", "/arm/libb.so.1", 0xA03, 0), folders=("x86-64-v3",),
 )  # fmt: skip
@@ -304,7 +267,7 @@ def test_enterprise_linux_searches_lib64_and_not_lib() -> None:
     }
     # One file under two names is one object; and ldconfig's cache comes before the folders.
     assert process.dlopen("/usr/lib64/libc.so.6").loaded == ()
-    root.files["/etc/ld.so.cache"] = _cache(("liba.so.1", "/opt/rh/toolset/root/usr/lib64/liba.so.1", 0x303, 0))
+    root.files["/etc/ld.so.cache"] = cache_of(("liba.so.1", "/opt/rh/toolset/root/usr/lib64/liba.so.1", 0x303, 0))
     root.add("/opt/rh/toolset/root/usr/lib64/liba.so.1", soname="liba.so.1")
     choice = _start(root).dlopen("liba.so.1").choices[0]
     assert (choice.path, choice.why) == ("/opt/rh/toolset/root/usr/lib64/liba.so.1", "cache")

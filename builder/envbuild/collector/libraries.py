@@ -6,6 +6,7 @@ the loader itself names is looked into for every name that anybody asks for; wha
 """
 
 import base64
+import collections
 import os
 import re
 import time
@@ -21,8 +22,9 @@ _MAX_CACHE = 32 << 20
 _MAX_PRELOAD = 64 << 10
 # A large CUDA environment has some 300 libraries, 60 folders and 200 names.
 _MAX_FILES = 4000
-_MAX_FOLDERS = 4000
-_MAX_NAMES = 20000
+_MAX_FOLDERS = 2000
+_MAX_NAMES = 5000
+_MAX_KEPT = 64 << 20  # characters of what the files say; a file may say 4 MB
 _MAX_SECONDS = 30.0
 _CACHED = re.compile(rb"(/[^\0]{1,4000})/[^/\0]+\0")
 
@@ -78,7 +80,8 @@ class _Closure:
         self._main = None
         self._names = set()
         self._taken = set()
-        self._queue = []
+        self._queue = collections.deque()
+        self._kept = 0
         self._deep = set()
         self._since = time.time()
 
@@ -135,7 +138,7 @@ class _Closure:
     def follow(self):
         """Work until nothing new turns up."""
         while self._queue and not self._enough():
-            real, origin = self._queue.pop(0)
+            real, origin = self._queue.popleft()
             if (real, origin) in self._taken:
                 continue
             self._taken.add((real, origin))
@@ -179,7 +182,10 @@ class _Closure:
             if self._enough():
                 raise Damaged("not read: too much was read before it")
             with open(real, "rb", buffering=0) as stream:
-                self.files[real] = _as_json(read(stream))
+                file = read(stream)
+            self.files[real] = _as_json(file)
+            texts = file.needed + file.provides + file.comment + (file.rpath or ()) + (file.runpath or ())
+            self._kept += sum(map(len, texts)) + sum([len(need.library + need.version) for need in file.requires])
         except NotElf:
             self.broken[real] = "not ELF"
         except Damaged as error:
@@ -239,6 +245,9 @@ class _Closure:
     def _enough(self):
         if len(self.files) + len(self.broken) >= _MAX_FILES:
             self._note("more than {} files; what they need was not followed to the end".format(_MAX_FILES))
+            return True
+        if self._kept > _MAX_KEPT:
+            self._note("the files say more than {} characters".format(_MAX_KEPT))
             return True
         if time.time() - self._since > _MAX_SECONDS:
             self._note("it took more than {:g} s, and was ended".format(_MAX_SECONDS))

@@ -4,6 +4,7 @@ import os
 import stat
 
 _MAX_LINKS = 40  # as the kernel counts them (MAXSYMLINKS)
+_MAX_PATH = 4096  # PATH_MAX, in bytes
 _MAX_STEPS = 400000
 _MAX_ENTRIES = 100000
 
@@ -49,11 +50,13 @@ class Links:
 
     def _walk(self, path):
         here, kind = "", "folder"
+        if len(path) >= _MAX_PATH:
+            return None, None
         for part in path.split("/"):
+            if kind != "folder":  # of a slash at the end, and of a dot, too
+                return None, None
             if part in ("", "."):
                 continue
-            if kind != "folder":
-                return None, None
             if part == "..":
                 here = here.rpartition("/")[0]
                 continue

@@ -66,18 +66,16 @@ class Answers:
         return self._names.get(name)
 
     def choice(self, name_or_path: str) -> Choice | None:
-        """The first request that made the loader take a file for a name, or take the file with a path."""
-        requests = [choice for loading in self.all for choice in loading.choices]
-        for choice in requests:
-            if name_or_path in (choice.name, choice.path) and choice.path is not None and choice.why != "loaded":
-                return choice
-        for choice in requests:
-            real = choice.path and self._root.resolve(choice.path)
-            if choice.why != "loaded" and real is not None and real == self._root.resolve(name_or_path):
-                return choice
-        # Under this name it was never searched for: the loader knew the file by another one.
+        """The request that made the loader take the file that serves a name, or the file with a path."""
         found = self._names.get(name_or_path)
-        return next((c for c in requests if found and c.path == found.path and c.why != "loaded"), None)
+        path = name_or_path if found is None else found.path
+        requests = [each for loading in self.all for each in loading.choices if each.path and each.why != "loaded"]
+        real = self._root.resolve(path)
+        named = (each for each in requests if each.path == path)
+        return next(named, None) or next((each for each in requests if self._is(each.path, real)), None)
+
+    def _is(self, path: str | None, real: str | None) -> bool:
+        return path is not None and real is not None and self._root.resolve(path) == real
 
     def why(self, name_or_path: str) -> str:
         """What made the loader take it, in words: ``RUNPATH of /x/libtorch_cuda.so``; empty where it did not."""
@@ -131,8 +129,10 @@ class Answers:
         if self._process is None:
             return None
         process = self._process.fork()
-        process.dlopen(name)
-        return process.provider(name)
+        try:
+            return process.provider(name) if process.dlopen(name).works else None
+        except elf.ElfError:
+            return None
 
     def what_if(
         self, *, library_path: str | None = None, preload: str | None = None, first: Iterable[str] = ()
@@ -200,7 +200,7 @@ def _answer(root: RecordedRoot, seeds: tuple[str, ...], conditions: Conditions, 
     loadings: dict[str, Loading] = {}
     for path in (*first, *seeds[1:]):
         if path not in loadings and ("/" not in path or root.resolve(path) is not None):
-            loadings[path] = _open(process, path, wheels)
+            process = _open(process, path, wheels, loadings)
     names: dict[str, Loaded] = {}
     for loading in (process.start, *loadings.values()):
         by_path = {loaded.path: loaded for loaded in loading.loaded}
@@ -213,12 +213,22 @@ def _answer(root: RecordedRoot, seeds: tuple[str, ...], conditions: Conditions, 
     )
 
 
-def _open(process: elf.Process, path: str, wheels: Mapping[str, str]) -> Loading:
+def _open(process: elf.Process, path: str, wheels: Mapping[str, str], loadings: dict[str, Loading]) -> elf.Process:
     """dlopen; a CUDA library that only its wheel has is loaded before, as torch does (``_preload_cuda_deps``)."""
-    loading = process.dlopen(path)
-    for _ in wheels:
-        wanted = [wheels[each.name] for each in loading.unresolved if each.name in wheels]
-        if not any(process.dlopen(wheel).works for wheel in wanted):
-            break
+    before = process.fork()
+    try:
         loading = process.dlopen(path)
-    return loading
+        for _ in wheels:
+            wanted = {wheels[each.name] for each in loading.unresolved if each.name in wheels}
+            helped = {wheel: found for wheel in sorted(wanted) if (found := process.dlopen(wheel)).works}
+            if not helped:
+                break
+            loadings.update(helped)
+            loading = process.dlopen(path)
+    except elf.ElfError as error:  # a search without end, in the middle of it
+        process = before
+        loading = replace(
+            _NOTHING, choices=(Choice(name=path, asker="", path=None, why="nowhere", problem=error.message),)
+        )
+    loadings[path] = loading
+    return process

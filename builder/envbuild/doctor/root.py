@@ -14,6 +14,7 @@ _CACHE, _PRELOAD = "/etc/ld.so.cache", "/etc/ld.so.preload"
 _MAX_CACHE = 32 << 20
 _DENIED = "no permission"  # and the loader then looks further
 _WHEEL = re.compile(r"-packages/nvidia/[^/]+/lib/[^/]+$")
+_MAX_PATH = 4096  # PATH_MAX: the kernel takes no longer one
 _NOT_ELF = "not ELF"  # how a file in Libraries.broken begins that is none
 
 
@@ -53,7 +54,7 @@ class RecordedRoot:
         real = self._walk(path)
         if real is None or real in self._folders or self._libraries.broken.get(real) == _DENIED:
             return None
-        return None if path.endswith("/") else real
+        return real
 
     def read(self, path: str) -> ElfFile:
         """The ELF file at a resolved path.
@@ -76,18 +77,20 @@ class RecordedRoot:
         if path == _CACHE:
             return self._cache[:limit]
         if path == _PRELOAD:
-            return self._libraries.preload.encode("utf-8", "surrogateescape")[:limit]
+            return self._libraries.preload.encode("utf-8", "replace")[:limit]
         raise ElfError(f"the content of {path} is not recorded")
 
     def _walk(self, path: str) -> str | None:
         """Follow a path as the kernel does: ``..`` is the parent of the folder that is behind the links."""
         paths = self._libraries.paths
         here = ""
+        if len(path) >= _MAX_PATH:
+            return None
         for part in path.split("/"):
+            if here not in self._folders:  # of a slash at the end, and of a dot, too
+                return None
             if part in ("", "."):
                 continue
-            if here not in self._folders:
-                return None
             here = here.rpartition("/")[0] if part == ".." else f"{here}/{part}"
             here = paths.get(here, here).rstrip("/")
         known = here in self._folders or here in self._libraries.files or here in self._libraries.broken
@@ -131,6 +134,8 @@ def _folders(libraries: Libraries) -> frozenset[str]:
     folders = {real for path, real in libraries.paths.items() if path.endswith("/") or path == real} - files
     found = {"", *(folder.rstrip("/") for folder in folders)}
     for path in {*files, *libraries.paths, *libraries.paths.values()}:
+        if len(path) >= _MAX_PATH:
+            continue
         parent = path.rstrip("/").rpartition("/")[0]
         while parent not in found:
             found.add(parent)

@@ -61,10 +61,10 @@ class FolderRoot:
         mode = stat.S_IFDIR
         while pending:
             part = pending.pop()
-            if part in ("", "."):
-                continue
             if not stat.S_ISDIR(mode):
                 return None
+            if part in ("", "."):
+                continue
             if part == "..":
                 del done[-1:]
                 continue
