@@ -32,6 +32,11 @@ class _Group:
     def best(self) -> Match:
         return self.matches[0]
 
+    @property
+    def certainty(self) -> str:
+        """That of its surest match."""
+        return min((_certainty(match) for match in self.matches), key=_CERTAINTIES.index)
+
 
 def rank(reads: Sequence[Read], facts: Facts) -> tuple[Cause, ...]:
     """The causes, best first."""
@@ -79,10 +84,14 @@ def _counts(match: Match, read: Read) -> bool:
 def _group(matches: list[Match], reads: Sequence[Read]) -> _Group:
     signature = matches[0].signature
     dated = all(match.stamp is not None for match in matches)
-    # The one that says most; of equal ones the first.
-    ordered = sorted(matches, key=lambda match: (-_says(match), _when(match, dated)))
+    # The surest, then the one that says most; of equal ones the first.
+    ordered = sorted(matches, key=lambda match: (_CERTAINTIES.index(_certainty(match)), -_says(match), _when(match, dated)))
     count = sum(reads[number].counts[signature.kind] for number in {match.log for match in matches})
     return _Group(signature, ordered, max(count, len(matches)))
+
+
+def _certainty(match: Match) -> str:
+    return match.pattern.certainty or match.signature.certainty
 
 
 def _says(match: Match) -> int:
@@ -103,13 +112,13 @@ def _dated(groups: Iterable[_Group]) -> bool:
 
 
 def _order(group: _Group, dated: bool) -> tuple[int, tuple[float, int, int], int]:
-    return (_CERTAINTIES.index(group.signature.certainty), _first(group, dated), -_says(group.best))
+    return (_CERTAINTIES.index(group.certainty), _first(group, dated), -_says(group.best))
 
 
 def _without_lasts(causes: list[_Group]) -> list[_Group]:
     """Silences count only where nothing surer is found."""
     loud = [group for group in causes if not all(match.pattern.last for match in group.matches)]
-    return loud if any(group.signature.certainty != "weak" for group in loud) else causes
+    return loud if any(group.certainty != "weak" for group in loud) else causes
 
 
 def _explain(causes: list[_Group], dated: bool) -> list[_Group]:
@@ -126,9 +135,9 @@ def _explain(causes: list[_Group], dated: bool) -> list[_Group]:
                     gone.add(id(other))
                     group.explained += [other, *other.explained]
     roots = [group for group in causes if id(group) not in gone]
-    strong = [group for group in roots if group.signature.certainty != "weak"]
+    strong = [group for group in roots if group.certainty != "weak"]
     if strong:
-        for weak in (group for group in roots if group.signature.certainty == "weak"):
+        for weak in (group for group in roots if group.certainty == "weak"):
             strong[0].explained += [weak, *weak.explained]
         return strong
     return roots
@@ -158,7 +167,7 @@ def _cause(group: _Group, context: list[Match], reads: Sequence[Read], facts: Fa
         kind=signature.kind,
         title=signature.title,
         cause=fill(answer.cause, captures) or signature.title,
-        certainty=signature.certainty,
+        certainty=group.certainty,
         evidence=_evidence(match, group),
         count=group.count,
         explains=tuple(_echo(each) for each in _unique(group.explained)),
