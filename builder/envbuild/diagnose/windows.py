@@ -216,16 +216,17 @@ class Window:
         return Logical(first.number, rest[-1].number, whole.text, whole, (start, end))
 
 
-def window(buffer: bytearray, size: int, start: int, end: int, number: int) -> Window:
+def window(buffer: bytearray, size: int, start: int, end: int, number: int, around: int = AROUND) -> Window:
     """The physical lines around a hit.
 
     Args:
         size: How much of the buffer counts.
         start: Where the hit begins; ``end`` where it ends.
         number: The number of the line that the hit begins in.
+        around: How many lines on either side.
     """
-    low = _back(buffer, start)
-    high = _forth(buffer, end, size)
+    low = _back(buffer, start, around)
+    high = _forth(buffer, end, size, around)
     piece = bytes(buffer[low:high])
     here = start - low
     raw: list[bytes] = []
@@ -250,10 +251,10 @@ def window(buffer: bytearray, size: int, start: int, end: int, number: int) -> W
 REACH = 16384
 
 
-def _back(buffer: bytearray, start: int) -> int:
+def _back(buffer: bytearray, start: int, around: int) -> int:
     least = max(0, start - REACH)
     place = start
-    for _ in range(AROUND + 1):
+    for _ in range(around + 1):
         found = buffer.rfind(b"\n", least, place)
         if found < 0:
             return least if least else 0
@@ -261,10 +262,10 @@ def _back(buffer: bytearray, start: int) -> int:
     return place + 1
 
 
-def _forth(buffer: bytearray, end: int, size: int) -> int:
+def _forth(buffer: bytearray, end: int, size: int, around: int) -> int:
     most = min(size, end + REACH)
     place = end
-    for _ in range(AROUND + 1):
+    for _ in range(around + 1):
         found = buffer.find(b"\n", place, most)
         if found < 0:
             return most

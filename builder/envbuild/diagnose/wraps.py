@@ -23,8 +23,8 @@ _JOIN = re.compile(
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PLAIN_JOIN = re.compile(rb"\n")
 # So much of one log is looked through, for prefixes that are repeated and without; its last piece always is.
-_MOST_THOROUGH = 16 << 20
-_MOST = 256 << 20
+_MOST_THOROUGH = 4 << 20
+_MOST = 64 << 20
 
 
 @dataclass
@@ -83,7 +83,7 @@ def _split(
         marks: tuple[list[int], list[int]] | None = None
         for number in library.find(joined, len(joined)):
             literal = library.literals[number]
-            if literal not in library.anchors:
+            if literal not in library.anchors or joined.count(literal) == text.count(literal):
                 continue
             marks = marks or _marks(text, len(between), join)
             at = joined.find(literal)
