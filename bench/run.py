@@ -2,8 +2,8 @@
 
     python bench/run.py [--rounds 3] [--only rules|diagnose|help|build|step|layers]... [--json FILE] [--record]
 
-It builds and proves the row `cpu` first, if that was not done and more than the rules and diagnose is measured. Exit code 1 when a
-limit is exceeded.
+It builds and proves the row `cpu` first, if that was not done and more than the rules and diagnose is measured. Exit
+code 1 when a limit is exceeded.
 """
 
 from __future__ import annotations

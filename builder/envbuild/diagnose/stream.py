@@ -12,8 +12,8 @@ from envbuild.diagnose.lines import plain
 from envbuild.diagnose.matching import Match, excluded, goes_on, match
 from envbuild.diagnose.progress import Course
 from envbuild.diagnose.signature import Pattern, Signature
-from envbuild.diagnose.wraps import Wraps
 from envbuild.diagnose.windows import AROUND, REACH, Window, window
+from envbuild.diagnose.wraps import Wraps
 
 # Bytes that are searched at once. Larger ones leave the processor's cache, smaller ones cost calls.
 PIECE = 1 << 20
