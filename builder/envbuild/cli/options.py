@@ -38,14 +38,14 @@ def rows_and_images(ctx: typer.Context, incomplete: str) -> list[str]:
         found = (info for pattern in ("*", "*/*") for info in bench.engine.images(pattern))
         return dict.fromkeys(tag for info in found for tag in info.repo_tags)
 
-    return [*rows(ctx, incomplete), *_complete(ctx, incomplete, names)]
+    return [*rows(ctx, incomplete), *completed(ctx, incomplete, names)]
 
 
 def check_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """What doctor looks at."""
     from envbuild.doctor.checks import CHECKS
 
-    return _complete(ctx, incomplete, lambda bench: (check.name for check in CHECKS))
+    return completed(ctx, incomplete, lambda bench: (check.name for check in CHECKS))
 
 
 def gpu_names(ctx: typer.Context, incomplete: str) -> list[str]:
