@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from envbuild.diagnose import wraps
 from envbuild.diagnose.library import TELLING, Library
 from envbuild.diagnose.lines import plain
 from envbuild.diagnose.matching import Match, excluded, goes_on, match
 from envbuild.diagnose.progress import Course
 from envbuild.diagnose.signature import Pattern, Signature
-from envbuild.diagnose.windows import REACH, Window, window
+from envbuild.diagnose.wraps import Wraps
+from envbuild.diagnose.windows import AROUND, REACH, Window, window
 
 # Bytes that are searched at once. Larger ones leave the processor's cache, smaller ones cost calls.
 PIECE = 1 << 20
@@ -21,8 +21,11 @@ PIECE = 1 << 20
 KEPT = 12
 # Of an anchor in one piece: so many places are looked at from its start, and one from its end.
 PLACES = 24
-# After so many places of an anchor in one log, only the last one of each piece is looked at.
-MOST_PLACES = 1500
+# After so many places of an anchor in one log, only the last one of each piece is looked at, and not for wraps. At the
+# end of the log, where the failure is, everything counts again.
+MOST_PLACES = 400
+# Lines on either side that are enough where nothing is wrapped.
+_FEW = 14
 _TELLING = {literal.encode(): literal for literal in TELLING}
 
 
@@ -69,6 +72,9 @@ class Reader:
     _first: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
     _last: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
 
+    def __post_init__(self) -> None:
+        self._wraps = Wraps(self.library)
+
     def read(self, stream: Readable) -> Read:
         """Read it to its end."""
         done = Read(self.name)
@@ -86,7 +92,7 @@ class Reader:
                     break
                 size += got
             high = size if ended else max(low, size - REACH)
-            self._look(done, buffer, size, low, high, base, newlines, whole=ended and base == 0)
+            self._look(done, buffer, size, low, high, base, newlines, last=ended)
             done.course.sample(buffer, low, high, base)
             done.size = base + size
             self.told(done.size)
@@ -105,27 +111,26 @@ class Reader:
         return done
 
     def _look(
-        self, done: Read, buffer: bytearray, size: int, low: int, high: int, base: int, newlines: int, *, whole: bool
+        self, done: Read, buffer: bytearray, size: int, low: int, high: int, base: int, newlines: int, *, last: bool
     ) -> None:
         """Everything whose first byte lies between two places of the buffer."""
         if high <= low:
             return
         literals = self.library.literals
-        wrapped = whole or wraps.looks_wrapped(buffer, low, high)
+        wrapped, split = self._wraps.places(buffer, size, low, high, last=last)
         places: list[tuple[int, int, bytes]] = []
         for number in self.library.find(buffer, size):
             literal = literals[number]
-            places += [(at, at + len(literal), literal) for at in self._places(done, buffer, literal, low, high)]
-        if wrapped:
-            places += wraps.split_places(self.library, buffer, size, low, high)
+            places += [(at, at + len(literal), literal) for at in self._places(done, buffer, literal, low, high, last)]
+        places += split
         places.sort()
         line, counted = newlines + 1, 0
         for start, end, literal in places:
             line += buffer.count(b"\n", counted, start)
             counted = start
-            self._hit(done, buffer, size, start, end, literal, line, base, wrapped=wrapped)
+            self._hit(done, buffer, size, start, end, literal, line, base, wrapped=wrapped, last=last)
 
-    def _places(self, done: Read, buffer: bytearray, literal: bytes, low: int, high: int) -> list[int]:
+    def _places(self, done: Read, buffer: bytearray, literal: bytes, low: int, high: int, final: bool) -> list[int]:
         """Where a literal stands: the first places, and the last."""
         limit = high + len(literal) - 1
         last = buffer.rfind(literal, low, limit)
@@ -144,17 +149,17 @@ class Reader:
             at = buffer.find(literal, at + 1, limit)
         if at >= 0 and last not in found:
             # More than what is looked at: the rest is only counted.
-            rest = buffer.count(literal, at, limit) - 1
-            for signature, _ in anchored:
-                if self._first[signature.kind]:
-                    done.counts[signature.kind] += rest
+            seen = [signature.kind for signature, _ in anchored if self._first[signature.kind]]
+            rest = buffer.count(literal, at, limit) - 1 if seen else 0
+            for kind in seen:
+                done.counts[kind] += rest
             found.append(last)
         self._tried[literal] += len(found)
         return found
 
     def _hit(
         self, done: Read, buffer: bytearray, size: int, start: int, end: int, literal: bytes, line: int, base: int,
-        *, wrapped: bool,
+        *, wrapped: bool, last: bool,
     ) -> None:  # fmt: skip
         if literal in self.library.untils:
             done.lasts[literal] = base + start
@@ -162,11 +167,12 @@ class Reader:
         telling = _TELLING.get(literal)
         if not anchored and not telling:
             return
-        around = window(buffer, size, start, end, line)
+        many = self._tried[literal] > MOST_PLACES and not last
+        around = window(buffer, size, start, end, line, _FEW if many else AROUND)
         if telling:
             _note(done.telling[telling], line, _telling(around, telling))
         for signature, pattern in anchored:
-            self._match(done, signature, pattern, around, base + start, wrapped=wrapped)
+            self._match(done, signature, pattern, around, base + start, wrapped=wrapped and not many)
 
     def _match(
         self, done: Read, signature: Signature, pattern: Pattern, around: Window, offset: int, *, wrapped: bool
