@@ -39,9 +39,10 @@ class Match:
     handled: bool
 
 
-# Words with which programs say that they can do without.
+# Words with which programs say that they can do without. (Python's "Exception ignored in" is a destructor's: of an
+# optimizer, for one, whose op could not be loaded.)
 _GOES_ON = re.compile(
-    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|\bignor(?:ed|ing) |"
+    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|(?<!exception )\bignor(?:ed|ing) |"
     r"\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|\boptional (?:dependency|feature|import)|\bnot fatal\b"
 )
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
