@@ -86,9 +86,7 @@ def _group(matches: list[Match], reads: Sequence[Read]) -> _Group:
     signature = matches[0].signature
     dated = all(match.stamp is not None for match in matches)
     # The surest, then the one that says most; of equal ones the first.
-    ordered = sorted(
-        matches, key=lambda match: (_CERTAINTIES.index(_certainty(match)), -_says(match), _when(match, dated))
-    )
+    ordered = sorted(matches, key=lambda match: (_CERTAINTIES.index(_certainty(match)), -_says(match), _when(match, dated)))
     count = sum(reads[number].counts[signature.kind] for number in {match.log for match in matches})
     return _Group(signature, ordered, max(count, len(matches)))
 

@@ -154,9 +154,7 @@ class Window:
                 tried.add(full)
                 yield lambda place, full=frozenset(full): "" if place in full else None, (0,), firm  # type: ignore[misc]
         # Words go to the next line as a whole. Many lines could do that, so as few as possible are put together.
-        heads = sum(bool(line.author) for line in everything) < 0.9 * sum(
-            bool(line.text.strip()) for line in everything
-        )
+        heads = sum(bool(line.author) for line in everything) < 0.9 * sum(bool(line.text.strip()) for line in everything)
         first = self.at if heads and self.hit.author else max(0, self.at - 3)
         starts = range(self.at, first - 1, -1)
         for sizes in measured:
@@ -188,7 +186,9 @@ class Window:
             place = each.places[1] + 1
         return [*reversed(before), hit, *behind], len(before)
 
-    def _chain(self, joined: Callable[[int], str | None], at: int, begin: int, until: int | None = None) -> Logical:
+    def _chain(
+        self, joined: Callable[[int], str | None], at: int, begin: int, until: int | None = None
+    ) -> Logical:
         """The physical lines around one that are joined with it."""
         start = end = at
         between: list[str] = []
