@@ -6,20 +6,31 @@ import random
 import textwrap
 from collections.abc import Callable
 
+_ENV = "/data/env/lib/python3.10/site-packages"
 _LINES: tuple[Callable[[random.Random, int], str], ...] = (
-    lambda dice, at: f"node{dice.randrange(4)}:{4000 + dice.randrange(99)}:{5000 + dice.randrange(99)} [{dice.randrange(8)}] NCCL INFO Channel {dice.randrange(16):02d}/0 : 0[1a000] -> 1[1b000] via P2P/IPC/read",
-    lambda dice, at: f"{{'loss': {dice.random() * 9:.4f}, 'grad_norm': {dice.random():.5f}, 'learning_rate': 9.6e-06, 'epoch': {at / 250:.2f}}}",
+    lambda dice, at: (
+        f"node{dice.randrange(4)}:{4000 + dice.randrange(99)}:5{dice.randrange(99)} [{dice.randrange(8)}] NCCL INFO "
+        f"Channel {dice.randrange(16):02d}/0 : 0[1a000] -> 1[1b000] via P2P/IPC/read"
+    ),
+    lambda dice, at: (
+        f"{{'loss': {dice.random() * 9:.4f}, 'grad_norm': {dice.random():.5f}, 'learning_rate': 9.6e-06, "
+        f"'epoch': {at / 250:.2f}}}"
+    ),
     lambda dice, at: f"step {at} loss {dice.random() * 9:.4f} samples/sec={dice.random() * 99:.3f} memory=31 GB",
-    lambda dice, at: "/data/env/lib/python3.10/site-packages/torch/utils/checkpoint.py:460: UserWarning: torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.",
+    lambda dice, at: f"{_ENV}/torch/utils/checkpoint.py:460: UserWarning: the use_reentrant parameter should be given.",
     lambda dice, at: "  warnings.warn(",
     lambda dice, at: f"MemAllocated {dice.random() * 9:.2f} GB, CacheReserved {dice.random() * 9:.2f} GB",
     lambda dice, at: "[INFO] [real_accelerator.py:203:get_accelerator] Setting ds_accelerator to cuda (auto detect)",
-    lambda dice, at: "[WARNING] [config_utils.py:69:_process_deprecated_field] Config parameter cpu_offload is deprecated use offload_optimizer instead",
-    lambda dice, at: f"Loading checkpoint shards: {dice.randrange(100)}%|####      | {dice.randrange(4)}/4 [00:03<00:02,  1.2s/it]",
-    lambda dice, at: "Special tokens have been added in the vocabulary, make sure the associated word embeddings are fine-tuned or trained.",
+    lambda dice, at: (
+        "[WARNING] [config_utils.py:69:_process] Config parameter cpu_offload is deprecated, use another one"
+    ),
+    lambda dice, at: (
+        f"Loading checkpoint shards: {dice.randrange(100)}%|###   | {dice.randrange(4)}/4 [00:03<00:02, 1.2s/it]"
+    ),
+    lambda dice, at: "Special tokens have been added, make sure that the word embeddings are fine-tuned or trained.",
     lambda dice, at: f"total_params={dice.randrange(10**9)} world_size=8",
     lambda dice, at: "",
-)  # fmt: skip
+)
 _PREFIXES: tuple[Callable[[random.Random], str], ...] = (
     lambda dice: "",
     lambda dice: f"[rank{dice.randrange(8)}]: ",

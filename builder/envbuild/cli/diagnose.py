@@ -19,7 +19,7 @@ _ECHOES_SHOWN = 6
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command(
-        "diagnose", epilog="Example: envbuild diagnose train.log            (or: srun ... 2>&1 | envbuild diagnose -)"
+        "diagnose", epilog="Example: envbuild diagnose train.log            (or: ... 2>&1 | envbuild diagnose -)"
     )(diagnose)
 
 
@@ -33,14 +33,12 @@ def _kinds(ctx: typer.Context, incomplete: str) -> list[str]:
 def diagnose(
     logs: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="LOG...", help="Files, folders of per-rank logs, - for standard input; .gz, .zst, .bz2 and .xz too."
-        ),
+        typer.Argument(metavar="LOG...", help="Files (packed too), folders of per-rank logs, - for standard input."),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the kinds of failures that are known.")] = False,
     kind: Annotated[
         str | None,
-        typer.Option("--kind", metavar="KIND", help="Explain one kind, without a log.", autocompletion=_kinds),
+        typer.Option("--kind", metavar="KIND", help="Explain one, without a log.", autocompletion=_kinds),
     ] = None,
     project: opt.ProjectOption = None,
     quiet: opt.QuietOption = False,
@@ -48,7 +46,7 @@ def diagnose(
 ) -> None:
     """Read failing logs and name the root cause, its evidence, what it explains away, and the fix.
 
-    Any bytes are a log. Gigabytes are read as a stream. A log without a known failure gives none, and its most telling lines.
+    Any bytes are a log; gigabytes are read as a stream. Without a known failure it shows the lines that tell most.
 
     Exit codes: 0 no cause found, 1 a cause is found, 2 nothing could be read.
     """
@@ -174,6 +172,8 @@ def _as_dict(signature: Signature) -> dict[str, object]:
     return {
         "kind": signature.kind, "title": signature.title, "role": signature.role, "certainty": signature.certainty,
         "examples": list(signature.examples.positive), "explains": list(signature.explains),
-        "answers": [{"cause": each.cause, "fix": list(each.fix), "command": each.command} for each in signature.answers],
+        "answers": [
+            {"cause": each.cause, "fix": list(each.fix), "command": each.command} for each in signature.answers
+        ],
         "doctor": list(signature.doctor), "rules": list(signature.rules), "source": signature.source,
     }  # fmt: skip

@@ -120,7 +120,7 @@ _NAMESPACES = (
 def abi_of_symbol(captures: Captures, facts: Facts) -> Captures:
     """symbol (mangled) -> symbol_abi, of the strings in it, and symbol_library, whose name space it is of.
 
-    Itanium C++ ABI: ``Ss`` abbreviates std::string as it was; the new one is ``std::__cxx11::basic_string`` (tag cxx11).
+    Itanium C++ ABI: ``Ss`` abbreviates std::string as it was; the new one is ``std::__cxx11::basic_string``.
     """
     symbol = captures.get("symbol", "")
     if not symbol:

@@ -144,7 +144,7 @@ class Stream:
         size = self._plain(data, 0)
         if self._first and size:
             self._first = False
-            encoding = _wide(bytes(data[:512]))
+            encoding = _wide(bytes(data[: min(size, 512)]))
             if not encoding:
                 buffer[at : at + size] = data[:size]
                 return size

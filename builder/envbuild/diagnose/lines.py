@@ -26,7 +26,10 @@ _SPELLED = re.compile(r"\\+(n|r|t|\"|'|u00(?:27|60|22|3c|3e|3C|3E)|/)")
 _SPELLED_AS = {"n": "\n", "r": "\n", "t": "\t", "u0027": "'", "u0060": "`", "u0022": '"', "u003c": "<", "u003e": ">"}
 
 # Programs whose own messages begin like the name of a host with a number.
-_PROGRAMS = r"(?!cc1|collect2|lto1|f951|python|pip|g\+\+|gcc|clang|ld\d|x86_64|aarch64|nvcc|sm_|libc|lib\S*\.so|\S*\.(?:py|c|cc|cpp|cu|h|hpp|sh|so)\b)"
+_PROGRAMS = (
+    r"(?!cc1|collect2|lto1|f951|python|pip|g\+\+|gcc|clang|ld\d|x86_64|aarch64|nvcc|sm_|libc|lib\S*\.so|"
+    r"\S*\.(?:py|c|cc|cpp|cu|h|hpp|sh|so)\b)"
+)
 _RANK = [
     re.compile(
         r"\[(?:rank|default|local_rank|worker|gpu|proc|node)?[ :_-]?(?P<rank>\d{1,5})\][:>]?(?: |(?=\S)|$)", re.I

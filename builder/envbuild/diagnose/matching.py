@@ -42,8 +42,14 @@ class Match:
 # Words with which programs say that they can do without. (Python's "Exception ignored in" is a destructor's: of an
 # optimizer, for one, whose op could not be loaded.)
 _GOES_ON = re.compile(
+<<<<<<< HEAD
     r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|(?<!exception )\bignor(?:ed|ing) |"
     r"\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|\boptional (?:dependency|feature|import)|\bnot fatal\b"
+=======
+    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|"
+    r"\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|"
+    r"\boptional (?:dependency|feature|import)|\bnot fatal\b"
+>>>>>>> w5-engine
 )
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
 
@@ -55,8 +61,8 @@ def match(signature: Signature, pattern: Pattern, window: Window, *, wrapped: bo
     """The match, with the logical lines that it covers; of several ways to read them the one that says more."""
     best: Found | None = None
     for number, variant in enumerate(window.variants(pattern.lines)):
-        plain = number == 0 or number == 1 and pattern.lines > 1
-        if not plain and (not wrapped or best is not None and _is_whole(best)):
+        plain = number == 0 or (number == 1 and pattern.lines > 1)
+        if not plain and (not wrapped or (best is not None and _is_whole(best))):
             break
         texts = [each.text for each in variant.lines]
         hit = _search(pattern, texts, variant.at)

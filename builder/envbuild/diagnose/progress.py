@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass, field
 
 # How much of the end of each piece of a log is looked at, and of the whole log's (bytes).
-SAMPLE = 4096
+SAMPLE = 2048
 TAIL = 1 << 18
 
 _PROGRESS = re.compile(
-    rb"(?i)(?:\b(?:global[_ ])?step(?:s)?\b['\"]?[ =:#]{1,3}(?P<step>\d{1,9})|\biter(?:ation)?[ =:#]{1,3}(?P<iter>\d{1,9})|"
+    rb"(?i)(?:\b(?:global[_ ])?step(?:s)?\b['\"]?[ =:#]{1,3}(?P<step>\d{1,9})|"
+    rb"\biter(?:ation)?[ =:#]{1,3}(?P<iter>\d{1,9})|"
     rb"'loss': ?(?P<loss>[-\d.]+).{0,200}?'epoch': ?(?P<epoch>[\d.]+)|"
     rb"\| *(?P<bar>\d{1,9})/\d{1,9} \[[\d:]+<[\d:?]+, +[\d.?]+ ?(?:s/it|it/s))"
 )
@@ -18,8 +19,8 @@ _LOADS = re.compile(
     rb"(?i)loading|download|\bmap\b|tokeniz|fetching|generating|preprocess|filter|upload|checkpoint shards"
 )
 _ENDED = re.compile(
-    rb"(?i)\btraining (?:is )?(?:completed?|finished|done|succeeded)\b|\bfinished training\b|'train_runtime'|train_runtime *=|"
-    rb"\bexits successfully\b|\btraining completed\b"
+    rb"(?i)\btraining (?:is )?(?:completed?|finished|done|succeeded)\b|\bfinished training\b|'train_runtime'|"
+    rb"train_runtime *=|\bexits successfully\b"
 )
 
 

@@ -86,7 +86,9 @@ def _group(matches: list[Match], reads: Sequence[Read]) -> _Group:
     signature = matches[0].signature
     dated = all(match.stamp is not None for match in matches)
     # The surest, then the one that says most; of equal ones the first.
-    ordered = sorted(matches, key=lambda match: (_CERTAINTIES.index(_certainty(match)), -_says(match), _when(match, dated)))
+    ordered = sorted(
+        matches, key=lambda match: (_CERTAINTIES.index(_certainty(match)), -_says(match), _when(match, dated))
+    )
     count = sum(reads[number].counts[signature.kind] for number in {match.log for match in matches})
     return _Group(signature, ordered, max(count, len(matches)))
 
@@ -145,7 +147,7 @@ def _explain(causes: list[_Group], dated: bool) -> list[_Group]:
 
 
 def _give(echo: _Group, causes: list[_Group]) -> None:
-    """An echo belongs to the cause that names it, else to the nearest one before it in the same log, else to the first."""
+    """An echo belongs to the cause that names it, else to one before it in the same log, else to the first."""
     if not causes:
         return
     for cause in causes:

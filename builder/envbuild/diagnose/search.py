@@ -46,7 +46,7 @@ def _hyperscan(literals: Sequence[bytes]) -> Find:
             found.append(number)
 
         with memoryview(buffer) as view, view[:size] as piece:
-            database.scan(piece, match_event_handler=note)
+            database.scan(piece, match_event_handler=note)  # type: ignore[type-var]
         return sorted(found)
 
     return find

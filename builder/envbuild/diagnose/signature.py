@@ -98,8 +98,8 @@ class Answer(Frozen):
     Attributes:
         when: Capture -> regular expression that it has to match (search); all of them. A capture that is not there is
             the empty text.
-        cause: One or two sentences, with {captures}. An answer that names a capture which is not there is passed over; so
-            is a step of ``fix``, and a command.
+        cause: One or two sentences, with {captures}. An answer that names a capture which is not there is passed
+            over; so is a step of ``fix``, and a command.
         fix: Steps, best first, with {captures}.
         command: One line that is safe to paste, where there is one.
     """

@@ -12,8 +12,8 @@ from envbuild.diagnose.lines import plain
 from envbuild.diagnose.matching import Match, excluded, goes_on, match
 from envbuild.diagnose.progress import Course
 from envbuild.diagnose.signature import Pattern, Signature
-from envbuild.diagnose.wraps import Wraps
 from envbuild.diagnose.windows import AROUND, REACH, Window, window
+from envbuild.diagnose.wraps import Wraps
 
 # Bytes that are searched at once. Larger ones leave the processor's cache, smaller ones cost calls.
 PIECE = 1 << 20
@@ -23,7 +23,7 @@ KEPT = 12
 PLACES = 24
 # After so many places of an anchor in one log, only the last one of each piece is looked at, and not for wraps. At the
 # end of the log, where the failure is, everything counts again.
-MOST_PLACES = 400
+MOST_PLACES = 200
 # Lines on either side that are enough where nothing is wrapped.
 _FEW = 14
 _TELLING = {literal.encode(): literal for literal in TELLING}
@@ -74,6 +74,9 @@ class Reader:
 
     def __post_init__(self) -> None:
         self._wraps = Wraps(self.library)
+        self._pieces = 0
+        self._line_ends = 0  # line ends before the next piece's buffer
+        self._counted: set[str] = set()  # kinds whose flood has been counted in this piece
 
     def read(self, stream: Readable) -> Read:
         """Read it to its end."""
@@ -101,7 +104,7 @@ class Reader:
                 self._end(done, buffer, size, newlines)
                 break
             keep = min(size, 2 * REACH)
-            newlines += buffer.count(b"\n", 0, size - keep)
+            newlines = self._line_ends
             base += size - keep
             low = high - (size - keep)
             buffer[:keep] = buffer[size - keep : size]
@@ -114,9 +117,13 @@ class Reader:
         self, done: Read, buffer: bytearray, size: int, low: int, high: int, base: int, newlines: int, *, last: bool
     ) -> None:
         """Everything whose first byte lies between two places of the buffer."""
+        # Line ends are counted once: for the hits, and on from there for the next piece.
         if high <= low:
+            self._line_ends = newlines + buffer.count(b"\n", 0, max(0, size - 2 * REACH))
             return
         literals = self.library.literals
+        self._counted.clear()
+        self._pieces += 1
         wrapped, split = self._wraps.places(buffer, size, low, high, last=last)
         places: list[tuple[int, int, bytes]] = []
         for number in self.library.find(buffer, size):
@@ -124,11 +131,17 @@ class Reader:
             places += [(at, at + len(literal), literal) for at in self._places(done, buffer, literal, low, high, last)]
         places += split
         places.sort()
-        line, counted = newlines + 1, 0
-        for start, end, literal in places:
-            line += buffer.count(b"\n", counted, start)
-            counted = start
-            self._hit(done, buffer, size, start, end, literal, line, base, wrapped=wrapped, last=last)
+        # The next piece's buffer begins here.
+        border = max(0, size - 2 * REACH)
+        line, counted = newlines, 0
+        for start, end, literal in [*places, (size, size, b"")]:
+            if counted <= border <= start:
+                line += buffer.count(b"\n", counted, border)
+                self._line_ends, counted = line, border
+            if literal:
+                line += buffer.count(b"\n", counted, start)
+                counted = start
+                self._hit(done, buffer, size, start, end, literal, line + 1, base, wrapped=wrapped, last=last)
 
     def _places(self, done: Read, buffer: bytearray, literal: bytes, low: int, high: int, final: bool) -> list[int]:
         """Where a literal stands: the first places, and the last."""
@@ -149,8 +162,9 @@ class Reader:
             at = buffer.find(literal, at + 1, limit)
         if at >= 0 and last not in found:
             # More than what is looked at: the rest is only counted.
-            seen = [signature.kind for signature, _ in anchored if self._first[signature.kind]]
+            seen = {signature.kind for signature, _ in anchored if self._first[signature.kind]} - self._counted
             rest = buffer.count(literal, at, limit) - 1 if seen else 0
+            self._counted |= seen
             for kind in seen:
                 done.counts[kind] += rest
             found.append(last)

@@ -154,7 +154,9 @@ class Window:
                 tried.add(full)
                 yield lambda place, full=frozenset(full): "" if place in full else None, (0,), firm  # type: ignore[misc]
         # Words go to the next line as a whole. Many lines could do that, so as few as possible are put together.
-        heads = sum(bool(line.author) for line in everything) < 0.9 * sum(bool(line.text.strip()) for line in everything)
+        heads = sum(bool(line.author) for line in everything) < 0.9 * sum(
+            bool(line.text.strip()) for line in everything
+        )
         first = self.at if heads and self.hit.author else max(0, self.at - 3)
         starts = range(self.at, first - 1, -1)
         for sizes in measured:
@@ -170,7 +172,7 @@ class Window:
         return " " if sizes[place] + 1 + len(word) > width else None
 
     def _logical(self, joined: Callable[[int], str | None], begin: int, lines: int) -> tuple[list[Logical], int]:
-        """The logical line of the hit, joined from a place on, and its neighbours by the same author; and its number."""
+        """The logical line of the hit, joined from a place on, among its neighbours, and its number."""
         hit = self._chain(joined, self.at, begin)
         before: list[Logical] = []
         place = hit.places[0] - 1
@@ -186,9 +188,7 @@ class Window:
             place = each.places[1] + 1
         return [*reversed(before), hit, *behind], len(before)
 
-    def _chain(
-        self, joined: Callable[[int], str | None], at: int, begin: int, until: int | None = None
-    ) -> Logical:
+    def _chain(self, joined: Callable[[int], str | None], at: int, begin: int, until: int | None = None) -> Logical:
         """The physical lines around one that are joined with it."""
         start = end = at
         between: list[str] = []

@@ -1,4 +1,4 @@
-"""Anchors that a line end splits: of logs that a terminal, a pager or a logger of fixed width has wrapped."""
+"""Anchors that something splits: the line end of a terminal, a pager or a logger of fixed width, or colours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from envbuild.diagnose.library import Library
 
-_SAMPLE = 8192
+_SAMPLE = 4096
 # Line end, and what stands before the text of the next line: colours, a launcher's prefix, its time stamp, indent.
 _JOIN = re.compile(
     rb"[ \t]*(?:\x1b\[[0-9;]*m)*\r?\n(?:\x1b\[[0-9;]*m)*"
@@ -20,7 +20,8 @@ _JOIN = re.compile(
 )
 
 
-_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+# GCC, for one, colours the words of one message differently.
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _PLAIN_JOIN = re.compile(rb"\n")
 # So much of one log is looked through, for prefixes that are repeated and without; its last piece always is.
 _MOST_THOROUGH = 4 << 20
@@ -34,6 +35,7 @@ class Wraps:
     library: Library
     _spent: int = 0
     _thorough: int = 0
+    _coloured: int = 0
 
     def places(
         self, buffer: bytearray, size: int, low: int, high: int, *, last: bool
@@ -43,12 +45,23 @@ class Wraps:
         Args:
             last: It is the end of the log: there the failure is, so it is looked through whatever it looks like.
         """
+        coloured: list[tuple[int, int, bytes]] = []
+        if self._coloured < _MOST and buffer.find(b"\x1b", low, high) >= 0:
+            self._coloured += high - low
+            coloured = _split(self.library, buffer, size, low, high, _COLOURS)
+        wrapped, split = self._wrapped(buffer, size, low, high, last=last)
+        return wrapped, coloured + split
+
+    def _wrapped(
+        self, buffer: bytearray, size: int, low: int, high: int, *, last: bool
+    ) -> tuple[bool, list[tuple[int, int, bytes]]]:
         if last:
             return True, _split(self.library, buffer, size, max(low, high - (1 << 20)), high, _JOIN)
-        sample = bytes(buffer[low : min(high, low + _SAMPLE)])
-        wrapped, prefixed = _looks(sample)
-        if not wrapped or self._spent >= _MOST:
-            return wrapped, []
+        if self._spent >= _MOST:
+            return True, []
+        wrapped, prefixed = _looks(bytes(buffer[low : min(high, low + _SAMPLE)]))
+        if not wrapped:
+            return False, []
         self._spent += high - low
         if prefixed and self._thorough < _MOST_THOROUGH:
             self._thorough += high - low
@@ -57,7 +70,7 @@ class Wraps:
 
 
 def _looks(sample: bytes) -> tuple[bool, bool]:
-    """Whether lines end where a terminal's would: many have just the longest's width; and whether they have prefixes."""
+    """Whether many lines have just the longest's width, as on a terminal; and whether they have prefixes."""
     lines = _COLOURS.sub(b"", sample).replace(b"\r", b"\n").split(b"\n")[1:-1]
     if len(lines) < 4:
         return False, False
@@ -78,7 +91,8 @@ def _split(
     start, stop = max(0, low - 256), min(size, high + 256)
     text = bytes(buffer[start:stop])
     found: set[tuple[int, int, bytes]] = set()
-    for between in (b"", b" "):
+    mark = b"\x1b" if join is _COLOURS else b"\n"
+    for between in (b"",) if join is _COLOURS else (b"", b" "):
         joined = bytearray(text.replace(b"\n", between) if join is _PLAIN_JOIN else join.sub(between, text))
         marks: tuple[list[int], list[int]] | None = None
         for number in library.find(joined, len(joined)):
@@ -91,7 +105,7 @@ def _split(
                 if at < 0:
                     break
                 first, last = _place(marks, at), _place(marks, at + len(literal) - 1)
-                if b"\n" in text[first:last] and low <= start + first < high:
+                if mark in text[first:last] and low <= start + first < high:
                     found.add((start + first, start + last + 1, literal))
                 at = joined.find(literal, at + 1)
     return sorted(found)[:2000]
