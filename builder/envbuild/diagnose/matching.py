@@ -39,17 +39,11 @@ class Match:
     handled: bool
 
 
-# Words with which programs say that they can do without. (Python's "Exception ignored in" is a destructor's: of an
-# optimizer, for one, whose op could not be loaded.)
+# Words with which programs say that they can do without.
 _GOES_ON = re.compile(
-<<<<<<< HEAD
-    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|(?<!exception )\bignor(?:ed|ing) |"
-    r"\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|\boptional (?:dependency|feature|import)|\bnot fatal\b"
-=======
     r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|"
     r"\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|"
     r"\boptional (?:dependency|feature|import)|\bnot fatal\b"
->>>>>>> w5-engine
 )
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
 
