@@ -42,7 +42,7 @@ class Match:
 # Words with which programs say that they can do without.
 _GOES_ON = re.compile(
     r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|"
-    r"\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|"
+    r"(?<!exception )\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|"
     r"\boptional (?:dependency|feature|import)|\bnot fatal\b"
 )
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
