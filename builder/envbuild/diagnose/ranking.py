@@ -74,8 +74,9 @@ def _counts(match: Match, read: Read) -> bool:
     if read.course.ended_well(match.offset) or read.course.went_on(match.offset):
         return False
     if match.pattern.last:
-        # Progress on both sides is no answer: other jobs, other ranks. A weak sign does not stand against any of it.
-        weak = _certainty(match) == "weak"
+        # Progress on both sides is no answer: other jobs, other ranks. A weak sign, or what is logged on every healthy
+        # start, does not stand against any of it.
+        weak = _certainty(match) == "weak" or match.quiet
         behind = bool(read.course.points) if weak else read.course.began_after(match.offset)
         until = any(read.lasts.get(literal.encode(), -1) > match.offset for literal in match.pattern.until)
         return not (behind or until)
@@ -119,9 +120,9 @@ def _order(group: _Group, dated: bool) -> tuple[int, tuple[float, int, int], int
 
 
 def _without_lasts(causes: list[_Group]) -> list[_Group]:
-    """Silences count only where nothing surer is found."""
+    """Silences count only where nothing speaks."""
     loud = [group for group in causes if not all(match.pattern.last for match in group.matches)]
-    return loud if any(group.certainty != "weak" for group in loud) else causes
+    return loud or causes
 
 
 def _explain(causes: list[_Group], dated: bool) -> list[_Group]:
