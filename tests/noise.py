@@ -50,11 +50,12 @@ _PREFIXES: tuple[Callable[[random.Random], str], ...] = (
 WIDTHS = (0, 80, 100, 120)
 
 
-def noisy(text: str, seed: int, *, around: int = 250) -> bytes:
+def noisy(text: str, seed: int, *, around: int = 250, training: bool = True) -> bytes:
     """A failure's text among ``around`` lines on either side; the same for the same seed.
 
     One author writes the failure. How it is wrapped, coloured and prefixed is drawn: not at all, by the terminal after
-    the prefix was put before it, or before (each part has it); at letters or at words.
+    the prefix was put before it, or before (each part has it); at letters or at words. Without ``training``, nothing
+    says that it began.
     """
     dice = random.Random(seed)
     prefix = dice.choice(_PREFIXES)
@@ -65,6 +66,9 @@ def noisy(text: str, seed: int, *, around: int = 250) -> bytes:
     coloured = dice.random() < 0.4
     end = dice.choice(("\n", "\n", "\n", "\r\n"))
     made: list[str] = []
+    lines = [
+        line for line in _LINES if training or not any(word in line(random.Random(0), 1) for word in ("loss", "NCCL"))
+    ]
 
     def say(line: str, author: str, *, red: bool = False) -> None:
         if red and coloured:
@@ -80,11 +84,11 @@ def noisy(text: str, seed: int, *, around: int = 250) -> bytes:
         made.extend((author if prefix_last else "") + part + end for part in parts)
 
     for at in range(around):
-        say(dice.choice(_LINES)(dice, at), prefix(dice))
-    if dice.random() < 0.5:
+        say(dice.choice(lines)(dice, at), prefix(dice))
+    if training and dice.random() < 0.5:
         made.append("".join(f"\r {done}%|####| {done}/100 [00:01<00:02, 1.2it/s]" for done in range(0, 100, 7)) + end)
     for line in text.splitlines():
         say(line, own, red=True)
     for at in range(around, 2 * around):
-        say(dice.choice(_LINES)(dice, at), prefix(dice))
+        say(dice.choice(lines)(dice, at), prefix(dice))
     return "".join(made).encode()

@@ -321,9 +321,11 @@ CAUSES = [each for each in load([REPOSITORY / "signatures"]).signatures if each.
 
 @pytest.mark.parametrize("signature", CAUSES, ids=lambda each: each.kind)
 def test_every_example_is_found_first_in_noise(signature: Any, shipped: Project) -> None:
+    # A hang, and what says little, is none where training makes its steps.
+    silent = signature.certainty == "weak" or any(each.last or each.certainty == "weak" for each in signature.patterns)
     for number, text in enumerate(signature.examples.positive):
         for seed in (number, 1000 + number):
-            found = kinds(diagnose_text(noisy(text, seed), shipped))
+            found = kinds(diagnose_text(noisy(text, seed, training=not silent), shipped))
             assert found[:1] == [signature.kind], (seed, text, found)
 
 

@@ -34,7 +34,7 @@ def test_every_fact_names_an_origin_outside_the_project() -> None:
         assert re.match(
             r"wheel (METADATA|file names|file lists|torch)|ELF members|host_config\.h|DeepSpeed (tag|sdist)|NVIDIA"
             r"|measured by running|pytorch/(builder|pytorch)|(Debian|Ubuntu|CentOS|Enterprise Linux) .*package"
-            r"|CentOS project|Rocky Linux wiki|Red Hat documentation|no primary source",
+            r"|GCC manual|CentOS project|Rocky Linux wiki|Red Hat documentation|no primary source",
             fact.source,
         ), fact
     # What was not checked carries a note that says what is missing, or a distribution package as second-hand source.
@@ -45,6 +45,19 @@ def test_a_newer_system_has_a_newer_library() -> None:
     by_glibc = sorted(FACTS.releases, key=lambda name: parse(FACTS.releases[name].glibc))
     libraries = [parse(FACTS.runtimes[name].glibcxx) for name in by_glibc]
     assert libraries == sorted(libraries)
+
+
+def test_symbol_versions_belong_to_the_gcc_that_first_gave_them() -> None:
+    known = {"GLIBCXX_3.4.9": "4.2.0", "GLIBCXX_3.4.29": "11.1.0", "GLIBCXX_3.4.32": "13.2.0", "CXXABI_1.3.8": "4.9.0"}
+    assert {symbol: FACTS.gcc_of_symbol(symbol) for symbol in known} == known
+    assert FACTS.gcc_of_symbol("GLIBCXX_3.4.99") is FACTS.gcc_of_symbol("CXXABI_FLOAT128") is None
+    newest = ("4.8.5", "10.2.1", "12.2.0", "13.1.1", "14.2.0", "99.1")
+    found = [FACTS.symbol_of_gcc(gcc) for gcc in newest]
+    assert found == [*(f"GLIBCXX_3.4.{number}" for number in (19, 28, 30, 31, 33)), None]
+    # What was measured of whole libraries agrees with the history.
+    for runtime in FACTS.runtimes.values():
+        for family, version in (("GLIBCXX", runtime.glibcxx), ("CXXABI", runtime.cxxabi)):
+            assert FACTS.gcc_of_symbol(f"{family}_{version}") is not None
 
 
 def test_gcc_floors_grow_with_torch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -134,6 +135,7 @@ class _Told:
     def __init__(self, log: Log, stream: Stream, sink: Sink) -> None:
         self._log, self._stream, self._sink = log, stream, sink
         self._started = False
+        self._began = time.monotonic()
         self._next = _LONG // 4
 
     def __call__(self, size: int) -> None:
@@ -149,7 +151,7 @@ class _Told:
 
     def close(self) -> None:
         if self._started:
-            self._sink(PhaseDone(phase="reading", seconds=0.0, detail=self._log.name))
+            self._sink(PhaseDone(phase="reading", seconds=time.monotonic() - self._began, detail=self._log.name))
 
 
 __all__ = ["Readable", "diagnose", "diagnose_text"]

@@ -74,9 +74,8 @@ def _counts(match: Match, read: Read) -> bool:
     if read.course.ended_well(match.offset) or read.course.went_on(match.offset):
         return False
     if match.pattern.last:
-        # Progress on both sides is no answer: other jobs, other ranks. A weak sign, or what is logged on every healthy
-        # start, does not stand against any of it.
-        weak = _certainty(match) == "weak" or match.quiet
+        # Progress on both sides is no answer: other jobs, other ranks. A weak sign does not stand against any of it.
+        weak = _certainty(match) == "weak"
         behind = bool(read.course.points) if weak else read.course.began_after(match.offset)
         until = any(read.lasts.get(literal.encode(), -1) > match.offset for literal in match.pattern.until)
         return not (behind or until)
@@ -95,6 +94,9 @@ def _group(matches: list[Match], reads: Sequence[Read]) -> _Group:
 
 
 def _certainty(match: Match) -> str:
+    if match.pattern.last and match.quiet:
+        # It is logged on every healthy start; that nothing follows says little.
+        return "weak"
     return match.pattern.certainty or match.signature.certainty
 
 

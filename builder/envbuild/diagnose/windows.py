@@ -65,6 +65,7 @@ class Window:
     numbers: list[int]
     at: int
     _lines: dict[int, Line] = field(default_factory=dict)
+    _authors: list[str] = field(default_factory=list)
     _variants: dict[int, tuple[list[Variant], Iterator[Variant]]] = field(default_factory=dict)
 
     def line(self, place: int) -> Line:
@@ -92,10 +93,10 @@ class Window:
             yield each
 
     def _ways(self, lines: int) -> Iterator[Variant]:
-        yield self._plain(lines, {self.hit.author, ""})
+        yield self._plain(lines, own=True)
         if lines > 1:
-            yield self._plain(lines, None)
-        own = [place for place in range(len(self.raw)) if self.line(place).author in (self.hit.author, "")]
+            yield self._plain(lines, own=False)
+        own = [place for place in range(len(self.raw)) if self._author(place) == self._author(self.at)]
         if len(own) < len(self.raw):
             # Ranks write between one another's parts.
             mine = Window([self.raw[at] for at in own], [self.numbers[at] for at in own], own.index(self.at))
@@ -120,15 +121,24 @@ class Window:
         low, high = max(0, self.at - NEAR), min(len(self.raw), self.at + NEAR + 1)
         return "\n".join(self.line(place).whole for place in range(low, high))
 
-    def _plain(self, lines: int, authors: set[str] | None) -> Variant:
-        """Physical lines of some authors; lines without one, in a log that has them, go on an author's."""
+    def _author(self, place: int) -> str:
+        """Who wrote a line: one without a prefix goes on that of the line before it."""
+        if not self._authors:
+            last = ""
+            for each in range(len(self.raw)):
+                last = self.line(each).author or last
+                self._authors.append(last)
+        return self._authors[place]
+
+    def _plain(self, lines: int, *, own: bool) -> Variant:
+        """Physical lines, by the hit's author or by all."""
         before: list[int] = []
         behind: list[int] = []
         for side, places in ((before, range(self.at - 1, -1, -1)), (behind, range(self.at + 1, len(self.raw)))):
             for place in places:
                 if len(side) == lines - 1:
                     break
-                if authors is None or self.line(place).author in authors:
+                if not own or self._author(place) == self._author(self.at):
                     side.append(place)
         chosen = [*reversed(before), self.at, *behind]
         made = []
@@ -154,11 +164,7 @@ class Window:
                 tried.add(full)
                 yield lambda place, full=frozenset(full): "" if place in full else None, (0,), firm  # type: ignore[misc]
         # Words go to the next line as a whole. Many lines could do that, so as few as possible are put together.
-        heads = sum(bool(line.author) for line in everything) < 0.9 * sum(
-            bool(line.text.strip()) for line in everything
-        )
-        first = self.at if heads and self.hit.author else max(0, self.at - 3)
-        starts = range(self.at, first - 1, -1)
+        starts = range(self.at, max(0, self.at - 3) - 1, -1)
         for sizes in measured:
             for width in dict.fromkeys([max(sizes[max(0, self.at - 3) : self.at + 4]), max(sizes)]):
                 if _LEAST_WIDE <= width <= _MOST_WIDE:
