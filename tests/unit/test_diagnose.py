@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (root / "matrix.yaml").write_text((REPOSITORY / "matrix.yaml").read_text())
     (root / "signatures").mkdir()
     (root / "signatures" / "own.yaml").write_text(SIGNATURES)
-    return project.find(root, root)
+    # Without the shipped ones, which know more and more of such lines.
+    return replace(project.find(root, root), signatures=(root / "signatures",))
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +312,7 @@ def test_a_wrong_signature_is_named(text: str, said: str, tmp_path: Path) -> Non
 
 
 def test_a_projects_own_signature_replaces_the_shipped_one(own: Project, shipped: Project) -> None:
-    assert {"library-too-old", KIND} <= set(load(own.signatures).by_kind)
+    assert {"library-too-old", KIND} <= set(load((*own.signatures, *shipped.signatures)).by_kind)
     assert kinds(diagnose_text(ERROR, shipped)) == [KIND]
 
 
