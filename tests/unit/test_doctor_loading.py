@@ -61,6 +61,9 @@ def test_paths_lead_where_the_kernel_says(
     base = os.path.realpath(tmp_path_factory.mktemp("paths"))
     for path, kind, target in entries:
         place = f"{base}/{path}"
+        # Nothing is made outside of the folder, whatever way up a path finds.
+        if not f"{os.path.realpath(os.path.dirname(place))}/".startswith(f"{base}/"):  # noqa: PTH120
+            continue
         try:
             if kind == "file":
                 Path(place).write_bytes(b"x")
