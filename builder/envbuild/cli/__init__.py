@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from envbuild import __version__
-from envbuild.cli import facts, images, locking, output, provision, questions, rendering, rows, start, trust
+from envbuild.cli import diagnose, facts, images, locking, output, provision, questions, rendering, rows, start, trust
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ questions.register(app)
 images.register(app)
 provision.register(app)
 trust.register(app)
+diagnose.register(app)
 facts.register(app)
 start.register(app)
 

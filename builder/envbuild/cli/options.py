@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.workbench import Workbench
 
 
-def _complete(ctx: typer.Context, incomplete: str, names: Callable[[Workbench], Iterable[str]]) -> list[str]:
+def completed(ctx: typer.Context, incomplete: str, names: Callable[[Workbench], Iterable[str]]) -> list[str]:
     """Words for shell completion, from the project that the line has named so far; silent about all that is wrong."""
     try:
         from envbuild.pipeline.workbench import Workbench
@@ -28,18 +28,18 @@ def _complete(ctx: typer.Context, incomplete: str, names: Callable[[Workbench], 
 
 def rows(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of rows for shell completion; a broken matrix completes to nothing."""
-    return _complete(ctx, incomplete, lambda bench: bench.matrix.environments)
+    return completed(ctx, incomplete, lambda bench: bench.matrix.environments)
 
 
 def gpu_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """GPUs that the facts know; behind a comma the next one."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _complete(ctx, last, lambda bench: bench.facts.gpus)]
+    return [f"{before}{comma}{name}" for name in completed(ctx, last, lambda bench: bench.facts.gpus)]
 
 
 def cuda_versions(ctx: typer.Context, incomplete: str) -> list[str]:
     """Toolkits that the facts know."""
-    return _complete(ctx, incomplete, lambda bench: bench.facts.toolkits)
+    return completed(ctx, incomplete, lambda bench: bench.facts.toolkits)
 
 
 def torch_versions(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -51,38 +51,38 @@ def torch_versions(ctx: typer.Context, incomplete: str) -> list[str]:
         builds = known[release].builds if release in known else ()
         return [*known, *(f"{release}+{build}" for build in builds)]
 
-    return _complete(ctx, incomplete, names)
+    return completed(ctx, incomplete, names)
 
 
 def deepspeed_versions(ctx: typer.Context, incomplete: str) -> list[str]:
     """DeepSpeed releases at which something changes."""
     from envbuild.matrix.releases import deepspeed_releases
 
-    return _complete(ctx, incomplete, lambda bench: deepspeed_releases(bench.facts))
+    return completed(ctx, incomplete, lambda bench: deepspeed_releases(bench.facts))
 
 
 def release_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Distribution releases that the facts know."""
-    return _complete(ctx, incomplete, lambda bench: bench.facts.releases)
+    return completed(ctx, incomplete, lambda bench: bench.facts.releases)
 
 
 def family_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Families of distributions."""
-    return _complete(
+    return completed(
         ctx, incomplete, lambda bench: (name for each in bench.facts.releases.values() for name in each.families)
     )
 
 
 def accelerators(ctx: typer.Context, incomplete: str) -> list[str]:
     """Both of them."""
-    return _complete(ctx, incomplete, lambda bench: ("cpu", "cuda"))
+    return completed(ctx, incomplete, lambda bench: ("cpu", "cuda"))
 
 
 def field_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """What can be asked for."""
     from envbuild.matrix.space import FIELDS
 
-    return _complete(ctx, incomplete, lambda bench: FIELDS)
+    return completed(ctx, incomplete, lambda bench: FIELDS)
 
 
 _LONGEST = 30 * 24 * 3600

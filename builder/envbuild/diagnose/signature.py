@@ -8,6 +8,7 @@ matches holds at least one of them, as it is, letter by letter.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -30,26 +31,61 @@ def _compiles(pattern: str) -> str:
 Regex = Annotated[str, StringConstraints(min_length=1, max_length=2000), AfterValidator(_compiles)]
 
 
+Anchor = Annotated[str, StringConstraints(min_length=5, max_length=100)]
+
+
 class Pattern(Frozen):
     """One way in which it shows.
 
     Attributes:
-        regex: Searched for in the line; its named groups are the captures.
+        regex: Searched for in the line; its named groups are the captures. A quote of any kind (``'`` `````` ``"`` and
+            the typographic ones) stands for all of them, inside of brackets too, but not in ``[^...]``.
         anchors: Literals, of which every match holds one. At least five characters each, so that the fast search
             does not stop at everything.
-        lines: Over how many logical lines, joined by newlines, it may extend.
-        last: It counts only when nothing but noise follows: the log ends there (a hang, a kill).
+        lines: Over how many logical lines, joined by newlines, it may extend. Of a log that several ranks write, they
+            are lines of one rank.
+        last: It counts only when nothing but noise follows (a hang, a kill): no training progress, no sure cause, and
+            none of ``until``.
+        until: With ``last``: literals that show, anywhere after it, that it went on.
     """
 
     regex: Regex
-    anchors: tuple[Annotated[str, StringConstraints(min_length=5, max_length=100)], ...] = Field(min_length=1)
+    anchors: tuple[Anchor, ...] = Field(min_length=1)
     lines: Annotated[int, Field(ge=1, le=12)] = 1
     last: bool = False
+    until: tuple[Anchor, ...] = ()
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
         """The expression, made once."""
-        return re.compile(self.regex)
+        return re.compile(loose(self.regex))
+
+
+QUOTES = "`'\"\u2018\u2019\u201c\u201d"
+
+
+def loose(regex: str) -> str:
+    """The expression with every quote standing for all kinds of quotes: logs pass through hands that change them."""
+    made: list[str] = []
+    inside = negated = escaped = False
+    for place, letter in enumerate(regex):
+        if escaped:
+            escaped = False
+            if letter not in QUOTES:
+                made.append("\\" + letter)
+                continue
+        elif letter == "\\":
+            escaped = True
+            continue
+        if letter in QUOTES:
+            made.append(letter if negated else QUOTES if inside else f"[{QUOTES}]")
+            continue
+        if letter == "[" and not inside:
+            inside, negated = True, regex[place + 1 : place + 2] == "^"
+        elif letter == "]" and inside and regex[place - 1] not in "[^":
+            inside = negated = False
+        made.append(letter)
+    return "".join(made)
 
 
 class Answer(Frozen):
@@ -58,7 +94,8 @@ class Answer(Frozen):
     Attributes:
         when: Capture -> regular expression that it has to match (search); all of them. A capture that is not there is
             the empty text.
-        cause: One or two sentences, with {captures}. An answer that names a capture which is not there is passed over.
+        cause: One or two sentences, with {captures}. An answer that names a capture which is not there is passed over; so
+            is a step of ``fix``, and a command.
         fix: Steps, best first, with {captures}.
         command: One line that is safe to paste, where there is one.
     """
@@ -67,6 +104,10 @@ class Answer(Frozen):
     cause: Text
     fix: tuple[Text, ...] = Field(min_length=1)
     command: str = ""
+
+    def holds(self, captures: Mapping[str, str]) -> bool:
+        """Whether its conditions hold."""
+        return all(re.search(regex, captures.get(name, "")) for name, regex in self.when.items())
 
 
 class Examples(Frozen):
@@ -87,6 +128,8 @@ class Signature(Frozen):
             else is found (a bare ``Killed``).
         explains: Kinds of echoes, or of weaker causes, that follow from it.
         unless: Where one of these is found within ten lines of the match, it is something else.
+        level: error: lines that are logged as WARNING, INFO or DEBUG do not count. any: they do.
+        trains_on: It counts although training went on after it (a loss that is not a number).
         derive: Names of functions in envbuild.diagnose.derive that add captures (the GCC of a symbol version).
         answers: The first whose conditions hold is given; the last should hold always.
         doctor: Checks of ``envbuild doctor`` that look at the same thing; ``rules`` the same of the matrix's.
@@ -100,6 +143,8 @@ class Signature(Frozen):
     patterns: tuple[Pattern, ...] = Field(min_length=1)
     explains: tuple[Kind, ...] = ()
     unless: tuple[Regex, ...] = ()
+    level: Literal["error", "any"] = "error"
+    trains_on: bool = False
     derive: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
     doctor: tuple[str, ...] = ()
