@@ -26,7 +26,7 @@ def _found(signature: Signature, text: str) -> list[tuple[Pattern, re.Match[str]
         for at in range(len(lines)):
             window = "\n".join(lines[at : at + pattern.lines])
             match = pattern.compiled.search(window)
-            if match and not any(re.search(each, text) for each in signature.unless):
+            if match and not any(re.search(each, text) for each in (*signature.unless, *pattern.unless)):
                 found.append((pattern, match))
     return found
 

@@ -88,12 +88,12 @@ def _line_of(texts: list[str], offset: int) -> int:
     return len(texts) - 1
 
 
-def excluded(signature: Signature, window: Window) -> bool:
+def excluded(signature: Signature, pattern: Pattern, window: Window) -> bool:
     """Whether the lines around it say that it is something else."""
-    if not signature.unless:
+    if not (signature.unless or pattern.unless):
         return False
     near = window.near()
-    return any(re.search(each, near) for each in signature.unless)
+    return any(re.search(each, near) for each in (*signature.unless, *pattern.unless))
 
 
 def goes_on(window: Window, last: int) -> bool:

@@ -32,6 +32,12 @@ class _Group:
     def best(self) -> Match:
         return self.matches[0]
 
+    @property
+    def certainty(self) -> str:
+        """That of its surest match."""
+        said = {match.pattern.certainty or self.signature.certainty for match in self.matches}
+        return min(said, key=_CERTAINTIES.index)
+
 
 def rank(reads: Sequence[Read], facts: Facts) -> tuple[Cause, ...]:
     """The causes, best first."""
@@ -102,13 +108,13 @@ def _dated(groups: Iterable[_Group]) -> bool:
 
 
 def _order(group: _Group, dated: bool) -> tuple[int, tuple[float, int, int], int]:
-    return (_CERTAINTIES.index(group.signature.certainty), _first(group, dated), -_says(group.best))
+    return (_CERTAINTIES.index(group.certainty), _first(group, dated), -_says(group.best))
 
 
 def _without_lasts(causes: list[_Group]) -> list[_Group]:
     """Silences count only where nothing surer is found."""
     loud = [group for group in causes if not all(match.pattern.last for match in group.matches)]
-    return loud if any(group.signature.certainty != "weak" for group in loud) else causes
+    return loud if any(group.certainty != "weak" for group in loud) else causes
 
 
 def _explain(causes: list[_Group], dated: bool) -> list[_Group]:
@@ -125,9 +131,9 @@ def _explain(causes: list[_Group], dated: bool) -> list[_Group]:
                     gone.add(id(other))
                     group.explained += [other, *other.explained]
     roots = [group for group in causes if id(group) not in gone]
-    strong = [group for group in roots if group.signature.certainty != "weak"]
+    strong = [group for group in roots if group.certainty != "weak"]
     if strong:
-        for weak in (group for group in roots if group.signature.certainty == "weak"):
+        for weak in (group for group in roots if group.certainty == "weak"):
             strong[0].explained += [weak, *weak.explained]
         return strong
     return roots
@@ -157,7 +163,7 @@ def _cause(group: _Group, context: list[Match], reads: Sequence[Read], facts: Fa
         kind=signature.kind,
         title=signature.title,
         cause=fill(answer.cause, captures) or signature.title,
-        certainty=signature.certainty,
+        certainty=group.certainty,
         evidence=_evidence(match, group),
         count=group.count,
         explains=tuple(_echo(each) for each in _unique(group.explained)),

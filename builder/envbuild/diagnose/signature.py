@@ -47,6 +47,8 @@ class Pattern(Frozen):
         last: It counts only when nothing but noise follows (a hang, a kill): no training progress, no sure cause, and
             none of ``until``.
         until: With ``last``: literals that show, anywhere after it, that it went on.
+        certainty: Where this way of showing says less, or more, than the signature's others; see there.
+        unless: As the signature's, for this pattern only.
     """
 
     regex: Regex
@@ -54,6 +56,8 @@ class Pattern(Frozen):
     lines: Annotated[int, Field(ge=1, le=12)] = 1
     last: bool = False
     until: tuple[Anchor, ...] = ()
+    certainty: Literal["sure", "likely", "weak"] | None = None
+    unless: tuple[Regex, ...] = ()
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:

@@ -182,7 +182,7 @@ class Reader:
             return
         if len(self._seen) < 100_000:
             self._seen.add(key)
-        if excluded(signature, around):
+        if excluded(signature, pattern, around):
             return
         done.counts[signature.kind] += 1
         made = Match(
