@@ -9,6 +9,7 @@ import datetime
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 # Of a line of ten megabytes, what lies around the hit is enough.
@@ -35,7 +36,7 @@ _RANK = [
     re.compile(r"(?:rank|worker|gpu|proc)[ :_-]?(?P<rank>\d{1,5}) ?[:|>] ?", re.I),
     re.compile(r"\([\w.:-]* ?(?:pid|rank)=(?P<pid>\d+)(?:, (?:ip|rank|node)=[\w.:-]+)*\) ?"),
     re.compile(_PROGRAMS + r"(?P<host>[a-z][a-z0-9-]*\d[a-z0-9-]*(?:\.[a-z][a-z0-9-]*)*): "),
-    re.compile(r"\[(?P<pod>(?:pod/)?[\w.-]+/[\w./-]+)\] ?"),
+    re.compile(r"\[(?P<pod>(?:pod/)?[a-z][\w.-]*/[\w./-]+)\] ?"),
     re.compile(r"(?P<service>[a-z][\w.-]*-\d+) +\| ?"),
     re.compile(r"#(?P<step>\d+) (?:\[[^\]]*\] )?(?:\d+\.\d+ )?(?=\S|$)"),
 ]
@@ -99,6 +100,7 @@ def plain(raw: bytes) -> str:
     return _CONTROL.sub("", text)
 
 
+@lru_cache(maxsize=1024)
 def clean(raw: bytes, number: int) -> Line:
     """A physical line (no line ends in it), cleaned."""
     text = plain(raw).rstrip("\r\n")

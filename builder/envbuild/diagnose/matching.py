@@ -47,21 +47,41 @@ _GOES_ON = re.compile(
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
 
 
-def match(
-    signature: Signature, pattern: Pattern, window: Window, *, wrapped: bool
-) -> tuple[re.Match[str], list[Logical]] | None:
-    """The match, with the logical lines that it covers."""
-    for number, (logical, at) in enumerate(window.variants(pattern.lines)):
-        if number and not wrapped:
-            return None
-        # As it stands, with its prefixes too: what looks like the name of a host may be a part of the message.
-        wholes = [] if number else [[each.line.whole for each in logical]]
-        for texts in ([each.text for each in logical], *wholes):
-            found = _search(pattern, texts, at)
-            if found:
-                hit, low, high = found
-                return hit, logical[low : high + 1]
-    return None
+Found = tuple[re.Match[str], list[Logical]]
+
+
+def match(signature: Signature, pattern: Pattern, window: Window, *, wrapped: bool) -> Found | None:
+    """The match, with the logical lines that it covers; of several ways to read them the one that says more."""
+    best: Found | None = None
+    for number, variant in enumerate(window.variants(pattern.lines)):
+        plain = number == 0 or number == 1 and pattern.lines > 1
+        if not plain and (not wrapped or best is not None and _is_whole(best)):
+            break
+        texts = [each.text for each in variant.lines]
+        hit = _search(pattern, texts, variant.at)
+        if hit is None and plain:
+            # With its prefixes too: what looks like the name of a host may be a part of the message.
+            hit = _search(pattern, [each.line.whole for each in variant.lines], variant.at)
+        if hit is None:
+            continue
+        found = hit[0], variant.lines[hit[1] : hit[2] + 1]
+        if best is None or _says_more(found, best, firm=variant.firm):
+            best = found
+    return best
+
+
+def _is_whole(found: Found) -> bool:
+    """Whether a match does not go as far as a line's end, where more of it could have been cut off."""
+    hit, _ = found
+    return hit.end() < len(hit.string.rstrip()) and None not in hit.groupdict().values()
+
+
+def _says_more(found: Found, best: Found, *, firm: bool) -> bool:
+    said, had = (sum(bool(value) for value in each[0].groupdict().values()) for each in (found, best))
+    if said != had:
+        return said > had
+    starts_alike = found[0][0].startswith(best[0][0])
+    return firm and starts_alike and len(found[0][0]) > len(best[0][0])
 
 
 def _search(pattern: Pattern, texts: list[str], at: int) -> tuple[re.Match[str], int, int] | None:

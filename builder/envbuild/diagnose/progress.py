@@ -69,6 +69,11 @@ class Course:
         steps = [number for number in behind if number]
         return not before and len(behind) >= 5 and steps == sorted(steps)
 
+    def began_after(self, offset: int) -> bool:
+        """Whether there is progress after this place, and none before."""
+        places = [place for place, _ in self.points]
+        return bool(places) and min(places) > offset
+
     def ended_well(self, offset: int) -> bool:
         """Whether the log says after this place that training is complete."""
         return self.ended > offset

@@ -75,7 +75,8 @@ def _counts(match: Match, read: Read) -> bool:
     if read.course.ended_well(match.offset) or read.course.went_on(match.offset):
         return False
     if match.pattern.last:
-        behind = any(place > match.offset for place, _ in read.course.points)
+        # Progress on both sides is no answer: other jobs, other ranks.
+        behind = read.course.began_after(match.offset)
         until = any(read.lasts.get(literal.encode(), -1) > match.offset for literal in match.pattern.until)
         return not (behind or until)
     return True

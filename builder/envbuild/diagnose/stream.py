@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from envbuild.diagnose import wraps
 from envbuild.diagnose.library import TELLING, Library
 from envbuild.diagnose.lines import plain
 from envbuild.diagnose.matching import Match, excluded, goes_on, match
 from envbuild.diagnose.progress import Course
 from envbuild.diagnose.signature import Pattern, Signature
+from envbuild.diagnose.wraps import Wraps
 from envbuild.diagnose.windows import REACH, Window, window
 
 # Bytes that are searched at once. Larger ones leave the processor's cache, smaller ones cost calls.
@@ -69,6 +69,9 @@ class Reader:
     _first: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
     _last: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
 
+    def __post_init__(self) -> None:
+        self._wraps = Wraps(self.library)
+
     def read(self, stream: Readable) -> Read:
         """Read it to its end."""
         done = Read(self.name)
@@ -86,7 +89,7 @@ class Reader:
                     break
                 size += got
             high = size if ended else max(low, size - REACH)
-            self._look(done, buffer, size, low, high, base, newlines, whole=ended and base == 0)
+            self._look(done, buffer, size, low, high, base, newlines, last=ended)
             done.course.sample(buffer, low, high, base)
             done.size = base + size
             self.told(done.size)
@@ -105,19 +108,18 @@ class Reader:
         return done
 
     def _look(
-        self, done: Read, buffer: bytearray, size: int, low: int, high: int, base: int, newlines: int, *, whole: bool
+        self, done: Read, buffer: bytearray, size: int, low: int, high: int, base: int, newlines: int, *, last: bool
     ) -> None:
         """Everything whose first byte lies between two places of the buffer."""
         if high <= low:
             return
         literals = self.library.literals
-        wrapped = whole or wraps.looks_wrapped(buffer, low, high)
+        wrapped, split = self._wraps.places(buffer, size, low, high, last=last)
         places: list[tuple[int, int, bytes]] = []
         for number in self.library.find(buffer, size):
             literal = literals[number]
             places += [(at, at + len(literal), literal) for at in self._places(done, buffer, literal, low, high)]
-        if wrapped:
-            places += wraps.split_places(self.library, buffer, size, low, high)
+        places += split
         places.sort()
         line, counted = newlines + 1, 0
         for start, end, literal in places:

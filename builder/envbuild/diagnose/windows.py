@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from envbuild.diagnose.lines import LONGEST, Line, clean
 
@@ -32,6 +33,24 @@ class Logical:
     places: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Logical lines, which of them holds the hit, and whether they are put together for a good reason."""
+
+    lines: list[Logical]
+    at: int
+    firm: bool
+
+
+# Columns with the prefix, bytes with colours, columns and bytes behind the prefix.
+_MEASURES: tuple[Callable[[Line], int], ...] = (
+    lambda line: line.wide,
+    lambda line: line.raw,
+    lambda line: len(line.text),
+    lambda line: line.raw - line.wide + len(line.text),
+)
+
+
 @dataclass
 class Window:
     """Physical lines around a place in a buffer; each is cleaned when it is first asked for.
@@ -46,6 +65,7 @@ class Window:
     numbers: list[int]
     at: int
     _lines: dict[int, Line] = field(default_factory=dict)
+    _variants: dict[int, tuple[list[Variant], Iterator[Variant]]] = field(default_factory=dict)
 
     def line(self, place: int) -> Line:
         """A cleaned line."""
@@ -58,95 +78,122 @@ class Window:
         """The line of the hit."""
         return self.line(self.at)
 
-    def variants(self, lines: int) -> Iterator[tuple[list[Logical], int]]:
+    def variants(self, lines: int) -> Iterator[Variant]:
         """Logical lines, and which of them holds the hit: as they stand, then put together in the ways in which
-        terminals, pagers and loggers wrap; first those that cost least.
+        terminals, pagers and loggers wrap; first those that cost least. Made once for all patterns.
 
         Args:
             lines: How many logical lines before and behind the hit are wanted.
         """
-        yield self._plain(lines)
-        seen: set[tuple[int, int]] = set()
-        for joined in self._joined():
-            made = self._logical(joined)
-            at = next((number for number, each in enumerate(made) if each.places[0] <= self.at <= each.places[1]), 0)
-            key = (hash(made[at].text), made[at].places[0])
-            if lines == 1 and (made[at].places[0] == made[at].places[1] or key in seen):
-                continue
-            seen.add(key)
-            yield made, at
+        made, more = self._variants.setdefault(lines, ([], self._ways(lines)))
+        yield from made
+        for each in more:
+            made.append(each)
+            yield each
+
+    def _ways(self, lines: int) -> Iterator[Variant]:
+        yield self._plain(lines, {self.hit.author, ""})
+        if lines > 1:
+            yield self._plain(lines, None)
+        seen: set[tuple[int, str]] = set()
+        for joined, starts, firm in self._joined():
+            for start in starts:
+                made, at = self._logical(joined, start, lines)
+                alone = all(each.places[0] == each.places[1] for each in made)
+                key = (made[at].places[0], "\n".join(each.text for each in made))
+                if alone or key in seen:
+                    continue
+                seen.add(key)
+                yield Variant(made, at, firm)
 
     def near(self) -> str:
         """The text within ten lines of the hit."""
         low, high = max(0, self.at - NEAR), min(len(self.raw), self.at + NEAR + 1)
         return "\n".join(self.line(place).whole for place in range(low, high))
 
-    def _plain(self, lines: int) -> tuple[list[Logical], int]:
-        made: list[Logical] = []
-        author = self.hit.author
-        before = [place for place in range(self.at - 1, -1, -1) if lines > 1]
-        behind = [place for place in range(self.at + 1, len(self.raw)) if lines > 1]
-        chosen = [self.at]
-        for side in (before, behind):
-            taken = 0
-            for place in side:
-                if taken == lines - 1:
+    def _plain(self, lines: int, authors: set[str] | None) -> Variant:
+        """Physical lines of some authors; lines without one, in a log that has them, go on an author's."""
+        before: list[int] = []
+        behind: list[int] = []
+        for side, places in ((before, range(self.at - 1, -1, -1)), (behind, range(self.at + 1, len(self.raw)))):
+            for place in places:
+                if len(side) == lines - 1:
                     break
-                # Lines without an author in a log that has them are continuations of the author's.
-                if self.line(place).author in (author, ""):
-                    chosen.append(place)
-                    taken += 1
-        for place in sorted(chosen):
+                if authors is None or self.line(place).author in authors:
+                    side.append(place)
+        chosen = [*reversed(before), self.at, *behind]
+        made = []
+        for place in chosen:
             line = self.line(place)
             made.append(Logical(line.number, line.number, line.text, line, (place, place)))
-        return made, sorted(chosen).index(self.at)
+        return Variant(made, len(before), True)
 
-    def _joined(self) -> Iterator[Callable[[int], str | None]]:
-        """Ways to say whether a line goes on in the next one, and with what between them: None is no."""
+    def _joined(self) -> Iterator[tuple[Callable[[int], str | None], Sequence[int], bool]]:
+        """Ways to say whether a line goes on in the next one, and with what between them (None is no); where the
+        joining may begin; and whether the width speaks for itself."""
         everything = [self.line(place) for place in range(len(self.raw))]
-        measures: tuple[Callable[[Line], int], ...] = (
-            lambda line: line.wide, lambda line: line.raw, lambda line: len(line.text),
-        )  # fmt: skip
-        tried: set[tuple[int, int]] = set()
-        for number, measure in enumerate(measures):
-            sizes = [measure(line) for line in everything]
-            near = sizes[max(0, self.at - 3) : self.at + 3]
+        tried: set[tuple[int, ...]] = set()
+        measured = [[measure(line) for line in everything] for measure in _MEASURES]
+        for sizes in measured:
             widest = max(sizes)
+            near = sizes[max(0, self.at - 3) : self.at + 3]
             for width in dict.fromkeys([*sorted(near, reverse=True), widest]):
-                likely = width == widest or width in _COMMON or sizes.count(width) > 1
-                if not (_LEAST_WIDE <= width <= _MOST_WIDE and likely) or (number, width) in tried:
+                firm = width in _COMMON or sizes.count(width) > 1
+                full = tuple(place for place, size in enumerate(sizes) if size == width)
+                if not (_LEAST_WIDE <= width <= _MOST_WIDE and (firm or width == widest)) or full in tried:
                     continue
-                tried.add((number, width))
-                yield lambda place, sizes=sizes, width=width: "" if sizes[place] == width else None  # type: ignore[misc]
-        for measure in (measures[0], measures[2]):
-            sizes = [measure(line) for line in everything]
+                tried.add(full)
+                yield lambda place, full=frozenset(full): "" if place in full else None, (0,), firm  # type: ignore[misc]
+        # Words go to the next line as a whole. Many lines could do that, so as few as possible are put together.
+        heads = sum(bool(line.author) for line in everything) < 0.9 * sum(bool(line.text.strip()) for line in everything)
+        first = self.at if heads and self.hit.author else max(0, self.at - 3)
+        starts = range(self.at, first - 1, -1)
+        for sizes in measured:
             for width in dict.fromkeys([max(sizes[max(0, self.at - 3) : self.at + 4]), max(sizes)]):
                 if _LEAST_WIDE <= width <= _MOST_WIDE:
-                    yield lambda place, sizes=sizes, width=width: self._word_wrapped(place, sizes, width)  # type: ignore[misc]
+                    yield partial(self._word_wrapped, sizes, width), starts, False
 
-    def _word_wrapped(self, place: int, sizes: list[int], width: int) -> str | None:
+    def _word_wrapped(self, sizes: list[int], width: int, place: int) -> str | None:
         following = self.line(place + 1).text.lstrip()
         word = following.partition(" ")[0]
         if not following or not sizes[place] or sizes[place] > width:
             return None
         return " " if sizes[place] + 1 + len(word) > width else None
 
-    def _logical(self, joined: Callable[[int], str | None]) -> list[Logical]:
-        made: list[Logical] = []
-        place = 0
-        while place < len(self.raw):
-            start = place
-            between: list[str] = []
-            while place + 1 < len(self.raw) and len(between) < _MOST_PARTS:
-                how = joined(place)
-                if how is None:
-                    break
-                between.append(how)
-                place += 1
-            made.append(self._together(start, place, between))
-            place += 1
-        author = next((each.line.author for each in made if each.places[0] <= self.at <= each.places[1]), "")
-        return [each for each in made if each.line.author in (author, "")]
+    def _logical(self, joined: Callable[[int], str | None], begin: int, lines: int) -> tuple[list[Logical], int]:
+        """The logical line of the hit, joined from a place on, and its neighbours by the same author; and its number."""
+        hit = self._chain(joined, self.at, begin)
+        authors = {hit.line.author, ""}
+        before: list[Logical] = []
+        place = hit.places[0] - 1
+        while place >= 0 and len(before) < lines - 1:
+            each = self._chain(joined, place, begin, until=place)
+            if each.line.author in authors:
+                before.append(each)
+            place = each.places[0] - 1
+        behind: list[Logical] = []
+        place = hit.places[1] + 1
+        while place < len(self.raw) and len(behind) < lines - 1:
+            each = self._chain(joined, place, max(begin, place))
+            if each.line.author in authors:
+                behind.append(each)
+            place = each.places[1] + 1
+        return [*reversed(before), hit, *behind], len(before)
+
+    def _chain(
+        self, joined: Callable[[int], str | None], at: int, begin: int, until: int | None = None
+    ) -> Logical:
+        """The physical lines around one that are joined with it."""
+        start = end = at
+        between: list[str] = []
+        while start > begin and len(between) < _MOST_PARTS and (how := joined(start - 1)) is not None:
+            between.insert(0, how)
+            start -= 1
+        last = len(self.raw) - 1 if until is None else until
+        while begin <= end < last and len(between) < _MOST_PARTS and (how := joined(end)) is not None:
+            between.append(how)
+            end += 1
+        return self._together(start, end, between)
 
     def _together(self, start: int, end: int, between: list[str]) -> Logical:
         first = self.line(start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from dataclasses import dataclass
 
 from envbuild.diagnose.library import Library
 
@@ -19,30 +20,72 @@ _JOIN = re.compile(
 )
 
 
-def looks_wrapped(buffer: bytearray, low: int, high: int) -> bool:
-    """Whether lines of a piece end where a terminal's would: none is long, and several have just the longest's width."""
-    sample = bytes(buffer[low : min(high, low + _SAMPLE)])
-    sizes = sorted(len(line) for line in sample.replace(b"\r", b"\n").split(b"\n")[1:-1])
-    if not sizes:
-        return False
-    widest = sizes[-1]
-    # Prefixes of ranks differ by a few bytes, and colours by some more.
-    return 36 <= widest <= 300 and sum(size > widest - 12 for size in sizes) * 20 >= len(sizes)
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+_PLAIN_JOIN = re.compile(rb"\n")
+# So much of one log is looked through, for prefixes that are repeated and without; its last piece always is.
+_MOST_THOROUGH = 16 << 20
+_MOST = 256 << 20
 
 
-def split_places(library: Library, buffer: bytearray, size: int, low: int, high: int) -> list[tuple[int, int, bytes]]:
-    """Start and end in the buffer of anchors that are split by line ends, a few of each."""
+@dataclass
+class Wraps:
+    """Finds split anchors in one log, as long as that is worth its time."""
+
+    library: Library
+    _spent: int = 0
+    _thorough: int = 0
+
+    def places(
+        self, buffer: bytearray, size: int, low: int, high: int, *, last: bool
+    ) -> tuple[bool, list[tuple[int, int, bytes]]]:
+        """Whether a piece looks wrapped, and start and end in the buffer of anchors that its line ends split.
+
+        Args:
+            last: It is the end of the log: there the failure is, so it is looked through whatever it looks like.
+        """
+        if last:
+            return True, _split(self.library, buffer, size, max(low, high - (1 << 20)), high, _JOIN)
+        sample = bytes(buffer[low : min(high, low + _SAMPLE)])
+        wrapped, prefixed = _looks(sample)
+        if not wrapped or self._spent >= _MOST:
+            return wrapped, []
+        self._spent += high - low
+        if prefixed and self._thorough < _MOST_THOROUGH:
+            self._thorough += high - low
+            return True, _split(self.library, buffer, size, low, high, _JOIN)
+        return True, _split(self.library, buffer, size, low, high, _PLAIN_JOIN)
+
+
+def _looks(sample: bytes) -> tuple[bool, bool]:
+    """Whether lines end where a terminal's would: many have just the longest's width; and whether they have prefixes."""
+    lines = _COLOURS.sub(b"", sample).replace(b"\r", b"\n").split(b"\n")[1:-1]
+    if len(lines) < 4:
+        return False, False
+    bodies = [line[(found.end() - 1 if (found := _JOIN.match(b"\n" + line)) else 0) :] for line in lines]
+    prefixed = sum(len(body) < len(line) for body, line in zip(bodies, lines, strict=True)) * 4 > len(lines)
+    return any(_piled_up([len(each) for each in some]) for some in (lines, bodies)), prefixed
+
+
+def _piled_up(sizes: list[int]) -> bool:
+    widest = max(sizes)
+    full = sizes.count(widest)
+    return 36 <= widest <= 300 and full >= 3 and full * 25 >= len(sizes)
+
+
+def _split(
+    library: Library, buffer: bytearray, size: int, low: int, high: int, join: re.Pattern[bytes]
+) -> list[tuple[int, int, bytes]]:
     start, stop = max(0, low - 256), min(size, high + 256)
     text = bytes(buffer[start:stop])
     found: set[tuple[int, int, bytes]] = set()
     for between in (b"", b" "):
-        joined = bytearray(_JOIN.sub(between, text))
+        joined = bytearray(text.replace(b"\n", between) if join is _PLAIN_JOIN else join.sub(between, text))
         marks: tuple[list[int], list[int]] | None = None
         for number in library.find(joined, len(joined)):
             literal = library.literals[number]
             if literal not in library.anchors:
                 continue
-            marks = marks or _marks(text, len(between))
+            marks = marks or _marks(text, len(between), join)
             at = joined.find(literal)
             for _ in range(64):
                 if at < 0:
@@ -54,11 +97,11 @@ def split_places(library: Library, buffer: bytearray, size: int, low: int, high:
     return sorted(found)[:2000]
 
 
-def _marks(text: bytes, between: int) -> tuple[list[int], list[int]]:
+def _marks(text: bytes, between: int, join: re.Pattern[bytes]) -> tuple[list[int], list[int]]:
     """Where joined pieces begin in the joined text, and in the text."""
     places, origins = [0], [0]
     gone = 0
-    for each in _JOIN.finditer(text):
+    for each in join.finditer(text):
         gone += each.end() - each.start() - between
         places.append(each.end() - gone)
         origins.append(each.end())

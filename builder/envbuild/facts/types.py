@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
+from envbuild.facts import symbols
 from envbuild.facts.deepspeed import DeepSpeed, ToleratedCuda
 from envbuild.facts.fact import Fact, Lazy
 from envbuild.facts.packages import Packages
@@ -81,13 +82,6 @@ class Release(Fact):
     images: tuple[str, ...]
     glibc: MajorMinor
     alone: bool = False
-
-
-class Runtime(Fact):
-    """The newest symbol versions that a distribution release's libstdc++ provides."""
-
-    glibcxx: DottedNumber
-    cxxabi: DottedNumber
 
 
 class Lifetime(Fact):
@@ -201,7 +195,8 @@ class Facts(Lazy):
     driver_floors: dict[str, DriverFloor]
     releases: dict[str, Release]
     packages: dict[str, Packages]
-    runtimes: dict[str, Runtime]
+    runtimes: dict[str, symbols.Runtime]
+    gcc_symbols: dict[str, symbols.GccSymbols]
     lifetimes: Lifetimes
     versions: dict[str, TorchVersion]
     libraries: tuple[Libraries, ...]
@@ -225,6 +220,14 @@ class Facts(Lazy):
             if fits and within(version, entry.since, entry.through):
                 return entry
         return None
+
+    def gcc_of_symbol(self, version: str) -> str | None:
+        """The GCC release that first gave a symbol version, such as 11.1.0 for GLIBCXX_3.4.29."""
+        return symbols.gcc_of(self.gcc_symbols.values(), version)
+
+    def symbol_of_gcc(self, gcc: str, family: str = "GLIBCXX") -> str | None:
+        """The newest symbol version that a GCC's own libstdc++ has; None for one beyond the newest that is known."""
+        return symbols.newest_of(self.gcc_symbols.values(), gcc, family)
 
     def release_of_suite(self, family: str, suite: str) -> Release | None:
         """The distribution release with a code name, if it belongs to the family."""
