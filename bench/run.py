@@ -1,8 +1,8 @@
 """Measures what the README promises of speed, as ratios inside one run. `make bench` runs it; no test is timed.
 
-    python bench/run.py [--rounds 3] [--only rules|help|build|step|layers]... [--json FILE] [--record]
+    python bench/run.py [--rounds 3] [--only rules|diagnose|help|build|step|layers]... [--json FILE] [--record]
 
-It builds and proves the row `cpu` first, if that was not done and more than the rules is measured. Exit code 1 when a
+It builds and proves the row `cpu` first, if that was not done and more than the rules and diagnose is measured. Exit code 1 when a
 limit is exceeded.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import commands
 import images
+import logs
 import rules
 from figures import Measure, markdown, notes, table
 from staging import must, stage
@@ -33,7 +34,7 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
-PARTS = ("rules", "help", "build", "step", "layers")
+PARTS = ("rules", "diagnose", "help", "build", "step", "layers")
 
 
 def main() -> int:
@@ -78,7 +79,11 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int) -> tuple[list[Measu
     if "rules" in parts:
         say("measuring: rules")
         measures += rules.rules(rounds)
-    if set(parts) == {"rules"}:
+    if "diagnose" in parts:
+        say("measuring: diagnose")
+        with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
+            measures += logs.diagnose(Path(scratch), rounds)
+    if set(parts) <= {"rules", "diagnose"}:
         return measures, [f"Python {sys.version.split()[0]}, envbuild {__version__}."]
     bench = Workbench(project_folder=commands.ROOT)
     say(f"building and proving the row {ROW}, unless it is up to date")

@@ -12,7 +12,7 @@ _LINES: tuple[Callable[[random.Random, int], str], ...] = (
     lambda dice, at: f"step {at} loss {dice.random() * 9:.4f} samples/sec={dice.random() * 99:.3f} memory=31 GB",
     lambda dice, at: "/data/env/lib/python3.10/site-packages/torch/utils/checkpoint.py:460: UserWarning: torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.",
     lambda dice, at: "  warnings.warn(",
-    lambda dice, at: f"Time to load cpu_adam op: {dice.random() * 9:.6f} seconds",
+    lambda dice, at: f"MemAllocated {dice.random() * 9:.2f} GB, CacheReserved {dice.random() * 9:.2f} GB",
     lambda dice, at: "[INFO] [real_accelerator.py:203:get_accelerator] Setting ds_accelerator to cuda (auto detect)",
     lambda dice, at: "[WARNING] [config_utils.py:69:_process_deprecated_field] Config parameter cpu_offload is deprecated use offload_optimizer instead",
     lambda dice, at: f"Loading checkpoint shards: {dice.randrange(100)}%|####      | {dice.randrange(4)}/4 [00:03<00:02,  1.2s/it]",

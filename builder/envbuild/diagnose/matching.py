@@ -86,6 +86,8 @@ def _says_more(found: Found, best: Found, *, firm: bool) -> bool:
 
 def _search(pattern: Pattern, texts: list[str], at: int) -> tuple[re.Match[str], int, int] | None:
     low = max(0, at - pattern.lines + 1)
+    if pattern.lines > 1 and not pattern.compiled.search("\n".join(texts[low : at + pattern.lines])):
+        return None
     for start in range(low, at + 1):
         end = min(len(texts), start + pattern.lines)
         text = "\n".join(texts[start:end])

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 # How much of the end of each piece of a log is looked at, and of the whole log's (bytes).
-SAMPLE = 4096
+SAMPLE = 2048
 TAIL = 1 << 18
 
 _PROGRESS = re.compile(

@@ -35,8 +35,7 @@ class _Group:
     @property
     def certainty(self) -> str:
         """That of its surest match."""
-        said = {match.pattern.certainty or self.signature.certainty for match in self.matches}
-        return min(said, key=_CERTAINTIES.index)
+        return min((_certainty(match) for match in self.matches), key=_CERTAINTIES.index)
 
 
 def rank(reads: Sequence[Read], facts: Facts) -> tuple[Cause, ...]:
@@ -75,8 +74,9 @@ def _counts(match: Match, read: Read) -> bool:
     if read.course.ended_well(match.offset) or read.course.went_on(match.offset):
         return False
     if match.pattern.last:
-        # Progress on both sides is no answer: other jobs, other ranks.
-        behind = read.course.began_after(match.offset)
+        # Progress on both sides is no answer: other jobs, other ranks. A weak sign does not stand against any of it.
+        weak = _certainty(match) == "weak"
+        behind = bool(read.course.points) if weak else read.course.began_after(match.offset)
         until = any(read.lasts.get(literal.encode(), -1) > match.offset for literal in match.pattern.until)
         return not (behind or until)
     return True
@@ -85,10 +85,14 @@ def _counts(match: Match, read: Read) -> bool:
 def _group(matches: list[Match], reads: Sequence[Read]) -> _Group:
     signature = matches[0].signature
     dated = all(match.stamp is not None for match in matches)
-    # The one that says most; of equal ones the first.
-    ordered = sorted(matches, key=lambda match: (-_says(match), _when(match, dated)))
+    # The surest, then the one that says most; of equal ones the first.
+    ordered = sorted(matches, key=lambda match: (_CERTAINTIES.index(_certainty(match)), -_says(match), _when(match, dated)))
     count = sum(reads[number].counts[signature.kind] for number in {match.log for match in matches})
     return _Group(signature, ordered, max(count, len(matches)))
+
+
+def _certainty(match: Match) -> str:
+    return match.pattern.certainty or match.signature.certainty
 
 
 def _says(match: Match) -> int:

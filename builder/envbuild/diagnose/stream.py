@@ -13,7 +13,7 @@ from envbuild.diagnose.matching import Match, excluded, goes_on, match
 from envbuild.diagnose.progress import Course
 from envbuild.diagnose.signature import Pattern, Signature
 from envbuild.diagnose.wraps import Wraps
-from envbuild.diagnose.windows import REACH, Window, window
+from envbuild.diagnose.windows import AROUND, REACH, Window, window
 
 # Bytes that are searched at once. Larger ones leave the processor's cache, smaller ones cost calls.
 PIECE = 1 << 20
@@ -21,8 +21,11 @@ PIECE = 1 << 20
 KEPT = 12
 # Of an anchor in one piece: so many places are looked at from its start, and one from its end.
 PLACES = 24
-# After so many places of an anchor in one log, only the last one of each piece is looked at.
-MOST_PLACES = 1500
+# After so many places of an anchor in one log, only the last one of each piece is looked at, and not for wraps. At the
+# end of the log, where the failure is, everything counts again.
+MOST_PLACES = 200
+# Lines on either side that are enough where nothing is wrapped.
+_FEW = 14
 _TELLING = {literal.encode(): literal for literal in TELLING}
 
 
@@ -71,6 +74,9 @@ class Reader:
 
     def __post_init__(self) -> None:
         self._wraps = Wraps(self.library)
+        self._pieces = 0
+        self._line_ends = 0  # line ends before the next piece's buffer
+        self._counted: set[str] = set()  # kinds whose flood has been counted in this piece
 
     def read(self, stream: Readable) -> Read:
         """Read it to its end."""
@@ -98,7 +104,7 @@ class Reader:
                 self._end(done, buffer, size, newlines)
                 break
             keep = min(size, 2 * REACH)
-            newlines += buffer.count(b"\n", 0, size - keep)
+            newlines = self._line_ends
             base += size - keep
             low = high - (size - keep)
             buffer[:keep] = buffer[size - keep : size]
@@ -111,23 +117,33 @@ class Reader:
         self, done: Read, buffer: bytearray, size: int, low: int, high: int, base: int, newlines: int, *, last: bool
     ) -> None:
         """Everything whose first byte lies between two places of the buffer."""
+        # Line ends are counted once: for the hits, and on from there for the next piece.
         if high <= low:
+            self._line_ends = newlines + buffer.count(b"\n", 0, max(0, size - 2 * REACH))
             return
         literals = self.library.literals
+        self._counted.clear()
+        self._pieces += 1
         wrapped, split = self._wraps.places(buffer, size, low, high, last=last)
         places: list[tuple[int, int, bytes]] = []
         for number in self.library.find(buffer, size):
             literal = literals[number]
-            places += [(at, at + len(literal), literal) for at in self._places(done, buffer, literal, low, high)]
+            places += [(at, at + len(literal), literal) for at in self._places(done, buffer, literal, low, high, last)]
         places += split
         places.sort()
-        line, counted = newlines + 1, 0
-        for start, end, literal in places:
-            line += buffer.count(b"\n", counted, start)
-            counted = start
-            self._hit(done, buffer, size, start, end, literal, line, base, wrapped=wrapped)
+        # The next piece's buffer begins here.
+        border = max(0, size - 2 * REACH)
+        line, counted = newlines, 0
+        for start, end, literal in [*places, (size, size, b"")]:
+            if counted <= border <= start:
+                line += buffer.count(b"\n", counted, border)
+                self._line_ends, counted = line, border
+            if literal:
+                line += buffer.count(b"\n", counted, start)
+                counted = start
+                self._hit(done, buffer, size, start, end, literal, line + 1, base, wrapped=wrapped, last=last)
 
-    def _places(self, done: Read, buffer: bytearray, literal: bytes, low: int, high: int) -> list[int]:
+    def _places(self, done: Read, buffer: bytearray, literal: bytes, low: int, high: int, final: bool) -> list[int]:
         """Where a literal stands: the first places, and the last."""
         limit = high + len(literal) - 1
         last = buffer.rfind(literal, low, limit)
@@ -146,17 +162,18 @@ class Reader:
             at = buffer.find(literal, at + 1, limit)
         if at >= 0 and last not in found:
             # More than what is looked at: the rest is only counted.
-            rest = buffer.count(literal, at, limit) - 1
-            for signature, _ in anchored:
-                if self._first[signature.kind]:
-                    done.counts[signature.kind] += rest
+            seen = {signature.kind for signature, _ in anchored if self._first[signature.kind]} - self._counted
+            rest = buffer.count(literal, at, limit) - 1 if seen else 0
+            self._counted |= seen
+            for kind in seen:
+                done.counts[kind] += rest
             found.append(last)
         self._tried[literal] += len(found)
         return found
 
     def _hit(
         self, done: Read, buffer: bytearray, size: int, start: int, end: int, literal: bytes, line: int, base: int,
-        *, wrapped: bool,
+        *, wrapped: bool, last: bool,
     ) -> None:  # fmt: skip
         if literal in self.library.untils:
             done.lasts[literal] = base + start
@@ -164,11 +181,12 @@ class Reader:
         telling = _TELLING.get(literal)
         if not anchored and not telling:
             return
-        around = window(buffer, size, start, end, line)
+        many = self._tried[literal] > MOST_PLACES and not last
+        around = window(buffer, size, start, end, line, _FEW if many else AROUND)
         if telling:
             _note(done.telling[telling], line, _telling(around, telling))
         for signature, pattern in anchored:
-            self._match(done, signature, pattern, around, base + start, wrapped=wrapped)
+            self._match(done, signature, pattern, around, base + start, wrapped=wrapped and not many)
 
     def _match(
         self, done: Read, signature: Signature, pattern: Pattern, around: Window, offset: int, *, wrapped: bool

@@ -95,6 +95,15 @@ class Window:
         yield self._plain(lines, {self.hit.author, ""})
         if lines > 1:
             yield self._plain(lines, None)
+        own = [place for place in range(len(self.raw)) if self.line(place).author in (self.hit.author, "")]
+        if len(own) < len(self.raw):
+            # Ranks write between one another's parts.
+            mine = Window([self.raw[at] for at in own], [self.numbers[at] for at in own], own.index(self.at))
+            yield from mine._wrapped(lines)
+        else:
+            yield from self._wrapped(lines)
+
+    def _wrapped(self, lines: int) -> Iterator[Variant]:
         seen: set[tuple[int, str]] = set()
         for joined, starts, firm in self._joined():
             for start in starts:
@@ -163,20 +172,17 @@ class Window:
     def _logical(self, joined: Callable[[int], str | None], begin: int, lines: int) -> tuple[list[Logical], int]:
         """The logical line of the hit, joined from a place on, and its neighbours by the same author; and its number."""
         hit = self._chain(joined, self.at, begin)
-        authors = {hit.line.author, ""}
         before: list[Logical] = []
         place = hit.places[0] - 1
         while place >= 0 and len(before) < lines - 1:
             each = self._chain(joined, place, begin, until=place)
-            if each.line.author in authors:
-                before.append(each)
+            before.append(each)
             place = each.places[0] - 1
         behind: list[Logical] = []
         place = hit.places[1] + 1
         while place < len(self.raw) and len(behind) < lines - 1:
             each = self._chain(joined, place, max(begin, place))
-            if each.line.author in authors:
-                behind.append(each)
+            behind.append(each)
             place = each.places[1] + 1
         return [*reversed(before), hit, *behind], len(before)
 
@@ -210,16 +216,17 @@ class Window:
         return Logical(first.number, rest[-1].number, whole.text, whole, (start, end))
 
 
-def window(buffer: bytearray, size: int, start: int, end: int, number: int) -> Window:
+def window(buffer: bytearray, size: int, start: int, end: int, number: int, around: int = AROUND) -> Window:
     """The physical lines around a hit.
 
     Args:
         size: How much of the buffer counts.
         start: Where the hit begins; ``end`` where it ends.
         number: The number of the line that the hit begins in.
+        around: How many lines on either side.
     """
-    low = _back(buffer, start)
-    high = _forth(buffer, end, size)
+    low = _back(buffer, start, around)
+    high = _forth(buffer, end, size, around)
     piece = bytes(buffer[low:high])
     here = start - low
     raw: list[bytes] = []
@@ -244,10 +251,10 @@ def window(buffer: bytearray, size: int, start: int, end: int, number: int) -> W
 REACH = 16384
 
 
-def _back(buffer: bytearray, start: int) -> int:
+def _back(buffer: bytearray, start: int, around: int) -> int:
     least = max(0, start - REACH)
     place = start
-    for _ in range(AROUND + 1):
+    for _ in range(around + 1):
         found = buffer.rfind(b"\n", least, place)
         if found < 0:
             return least if least else 0
@@ -255,10 +262,10 @@ def _back(buffer: bytearray, start: int) -> int:
     return place + 1
 
 
-def _forth(buffer: bytearray, end: int, size: int) -> int:
+def _forth(buffer: bytearray, end: int, size: int, around: int) -> int:
     most = min(size, end + REACH)
     place = end
-    for _ in range(AROUND + 1):
+    for _ in range(around + 1):
         found = buffer.find(b"\n", place, most)
         if found < 0:
             return most

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from envbuild.diagnose.library import Library
 
-_SAMPLE = 8192
+_SAMPLE = 4096
 # Line end, and what stands before the text of the next line: colours, a launcher's prefix, its time stamp, indent.
 _JOIN = re.compile(
     rb"[ \t]*(?:\x1b\[[0-9;]*m)*\r?\n(?:\x1b\[[0-9;]*m)*"
@@ -23,8 +23,8 @@ _JOIN = re.compile(
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PLAIN_JOIN = re.compile(rb"\n")
 # So much of one log is looked through, for prefixes that are repeated and without; its last piece always is.
-_MOST_THOROUGH = 16 << 20
-_MOST = 256 << 20
+_MOST_THOROUGH = 4 << 20
+_MOST = 64 << 20
 
 
 @dataclass
@@ -45,10 +45,11 @@ class Wraps:
         """
         if last:
             return True, _split(self.library, buffer, size, max(low, high - (1 << 20)), high, _JOIN)
-        sample = bytes(buffer[low : min(high, low + _SAMPLE)])
-        wrapped, prefixed = _looks(sample)
-        if not wrapped or self._spent >= _MOST:
-            return wrapped, []
+        if self._spent >= _MOST:
+            return True, []
+        wrapped, prefixed = _looks(bytes(buffer[low : min(high, low + _SAMPLE)]))
+        if not wrapped:
+            return False, []
         self._spent += high - low
         if prefixed and self._thorough < _MOST_THOROUGH:
             self._thorough += high - low
@@ -83,7 +84,7 @@ def _split(
         marks: tuple[list[int], list[int]] | None = None
         for number in library.find(joined, len(joined)):
             literal = library.literals[number]
-            if literal not in library.anchors:
+            if literal not in library.anchors or joined.count(literal) == text.count(literal):
                 continue
             marks = marks or _marks(text, len(between), join)
             at = joined.find(literal)
