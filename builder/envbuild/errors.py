@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 # Exit codes. 0 is done; every other number says which kind of thing went wrong.
 FINDINGS = 1
 USAGE = 2
@@ -19,10 +21,12 @@ class EnvbuildError(Exception):
         hint: What to do about it; empty when there is nothing useful to say.
         exit_code: The process exit code (see the constants of this module).
         code: A short stable word for programs that read ``--json``.
+        causes: What ``diagnose`` finds in the log of the failure, best first (diagnose.Cause); empty where nothing is.
     """
 
     exit_code: int = USAGE
     code: str = "usage"
+    causes: tuple[Any, ...] = ()
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

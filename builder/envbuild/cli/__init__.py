@@ -136,12 +136,17 @@ def _report(error: EnvbuildError, *, as_json: bool) -> int:
         from envbuild.pipeline.prove import as_dict
 
         details = {"findings": [as_dict(finding) for finding in found]} if found else {}
+        if error.causes:
+            from envbuild.diagnose import as_dict as cause_as_dict
+
+            details["causes"] = [cause_as_dict(cause) for cause in error.causes]
         output.document("error", code=error.code, message=error.message, hint=error.hint, **details)
         return error.exit_code
     output.findings(found, narrated=True)
     # A matrix's message is its findings again, one a line.
     message = f"{len(found)} problem(s) in {found[0].file}" if error.code == "matrix" and found else error.message
     output.narrate(f"{output.paint('error', '31', stream=sys.stderr)}: {message}")
+    diagnose.narrate(error.causes, said="\n".join((message, *(finding.message for finding in found))))
     if error.hint:
         output.narrate(f"hint: {error.hint}")
     return error.exit_code

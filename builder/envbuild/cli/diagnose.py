@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,8 @@ from envbuild.cli import options as opt
 from envbuild.cli import output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from envbuild.diagnose import Cause, Diagnosis, Evidence, Signature
     from envbuild.pipeline.workbench import Workbench
 
@@ -116,6 +119,27 @@ def _print_cause(cause: Cause) -> None:
     if cause.rules:
         output.text(f"  rules: {', '.join(cause.rules)}")
     output.paragraph("  source: ", cause.source)
+
+
+def narrate(causes: Sequence[Cause], *, said: str) -> None:
+    """The causes of a failure of envbuild's own, behind its message: the first in full, of others their names.
+
+    Args:
+        said: What has been printed already; evidence that is in it is not shown again.
+    """
+    for cause in causes[:1]:
+        head = output.paint("cause", "31", stream=sys.stderr)
+        output.narrate(f"{head}: [{cause.kind}] {cause.cause}")
+        for each in cause.evidence:
+            if each.text.strip() not in said:
+                output.narrate(f"    line {each.line}: {each.text}")
+        for step in cause.fix:
+            output.narrate(f"    fix: {step}")
+        if cause.command:
+            output.narrate(f"    command: {cause.command}")
+        output.narrate(f"    source: {cause.source}")
+    if causes[1:]:
+        output.narrate(f"    also found: {', '.join(cause.kind for cause in causes[1:])}")
 
 
 def _print_lines(lines: tuple[Evidence, ...]) -> None:

@@ -26,6 +26,7 @@ from envbuild.judge.number import count, show
 from envbuild.judge.outcome import document
 from envbuild.judge.suite import probes_folder, suite_hash
 from envbuild.model import Environment, Finding, Level, Severity
+from envbuild.pipeline.causes import of_training
 from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient
 from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.host import cpu_name
@@ -123,10 +124,12 @@ def prove_host(
     if errors(findings):
         path = store.home() / "reports" / f"host-{record.fingerprint[:12]}-{started:%Y%m%dT%H%M%S}.json"
         store.write_json(path, {**record.model_dump(mode="json", by_alias=True), "level": "rejected"})
-        raise FindingsError(
+        error = FindingsError(
             f"{interpreter} does not pass: {len(errors(findings))} finding(s)", tuple(findings),
             hint=f"The whole report: {path}", exit_code=5,
         )  # fmt: skip
+        error.causes = of_training(bench, reports.get(REPORT), findings)
+        raise error
     path = save_host(record)
     required = env.required_level if env else Level.DECLARED
     if record.level.rank < min(required.rank, (wish.allow_level or required).rank):

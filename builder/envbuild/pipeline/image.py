@@ -15,6 +15,7 @@ from envbuild.engines import BuildRequest, Run
 from envbuild.errors import EngineError
 from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.lock import stage_local
+from envbuild.pipeline.causes import explained
 from envbuild.pipeline.prepare import Target
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
@@ -34,8 +35,9 @@ def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, t
     began = time.monotonic()
     bench.sink(PhaseStarted(phase="base", detail=target.plan.base_reference))
     apt = bench.apt_for(target.env)
-    used = base.ensure(bench.engine, target.env, site=bench.site, apt=apt, sink=bench.sink, no_cache=no_cache)
-    toolkit = base.ensure_toolkit(bench.engine, target.env, site=bench.site, apt=apt, sink=bench.sink)
+    with explained(bench):
+        used = base.ensure(bench.engine, target.env, site=bench.site, apt=apt, sink=bench.sink, no_cache=no_cache)
+        toolkit = base.ensure_toolkit(bench.engine, target.env, site=bench.site, apt=apt, sink=bench.sink)
     build_args = (("BASE", used.reference), *((("TOOLKIT", toolkit.reference),) if toolkit else ()))
     bench.sink(PhaseDone(phase="base", seconds=time.monotonic() - began, detail=used.how))
     began = time.monotonic()
@@ -51,22 +53,19 @@ def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, t
             path.touch(mode=0o600)
             path.write_bytes(content)
             secrets.append((name, path))
-        bench.engine.build(
-            BuildRequest(
-                context=context,
-                dockerfile=context / "Dockerfile",
-                tag=target.candidate,
-                platform=target.plan.platform,
-                build_args=build_args,
-                labels=_labels(target, used.as_dict()),
-                secrets=tuple(secrets),
-                network="host" if needs_host_network(bench.site, pip, apt) else None,
-                no_cache=no_cache,
-            ),
-            sink=bench.sink,
-            log=log,
-            timeout=timeout,
+        request = BuildRequest(
+            context=context,
+            dockerfile=context / "Dockerfile",
+            tag=target.candidate,
+            platform=target.plan.platform,
+            build_args=build_args,
+            labels=_labels(target, used.as_dict()),
+            secrets=tuple(secrets),
+            network="host" if needs_host_network(bench.site, pip, apt) else None,
+            no_cache=no_cache,
         )
+        with explained(bench, log):
+            bench.engine.build(request, sink=bench.sink, log=log, timeout=timeout)
     bench.sink(PhaseDone(phase="build", seconds=time.monotonic() - began))
 
 

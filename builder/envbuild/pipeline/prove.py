@@ -17,6 +17,7 @@ from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.judge.standards import Standards
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Environment, Finding, Level, Severity
+from envbuild.pipeline.causes import of_training
 from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient, obstructed
 from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.host import describe
@@ -25,7 +26,7 @@ from envbuild.pipeline.memo import remembered
 from envbuild.pipeline.prepare import FindingsError, errors
 from envbuild.pipeline.proof import Proof, Wish, as_dict, claims
 from envbuild.pipeline.seen import allowed_gpus, driver_faults, really, start_fault
-from envbuild.pipeline.smoking import SMOKE_SECONDS, STEPS, Device, smoke_image
+from envbuild.pipeline.smoking import REPORT, SMOKE_SECONDS, STEPS, Device, smoke_image
 from envbuild.pipeline.workbench import Workbench
 
 
@@ -126,12 +127,14 @@ def prove(
     if failed:
         path = store.home() / "reports" / f"{run.id}.json"
         store.write_json(path, {**record.model_dump(mode="json", by_alias=True), "level": "rejected"})
-        raise FindingsError(
+        error = FindingsError(
             f"{ref} does not pass: {len(failed)} finding(s)",
             tuple(seen.findings),
             hint=f"Nothing was tagged. The whole report: {path}",
             exit_code=5,
         )
+        error.causes = of_training(bench, seen.smoke.get(REPORT), failed)
+        raise error
     path = evidence.save(record, info.id, key=bench.signing_key)
     return Proof(engine_id=info.id, level=level, path=path, record=record, missing=decision.findings)
 

@@ -20,6 +20,7 @@ from envbuild.lock import stage_local
 from envbuild.model import Environment
 from envbuild.pipeline import prefix as prefixes
 from envbuild.pipeline.bare import Ahead, HostProof, prove_host
+from envbuild.pipeline.causes import explained
 from envbuild.pipeline.prepare import Target, prepare
 from envbuild.pipeline.proof import Wish
 from envbuild.pipeline.workbench import Workbench
@@ -131,7 +132,8 @@ def provision(bench: Workbench, name: str, wanted: Provisioning) -> Provisioned:
         told = _Told(bench, target.env)
         code = process.stream(argv, on_line=told, env=_proxies(bench, target), timeout=wanted.timeout)
     if code:
-        raise _failure(code, told.lines)
+        with explained(bench):
+            raise _failure(code, told.lines)
     bench.sink(PhaseDone(phase="provision", seconds=time.monotonic() - began))
     status = "up to date" if told.up_to_date else "made"
     prefix = Path.cwd() / wanted.prefix
