@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 # Typer makes one paragraph of what is not separated by an empty line.
 _EPILOG = "\n\n".join(
     (
-        "Examples:",
-        "this machine: envbuild doctor",
-        "another interpreter: envbuild doctor --python ~/envs/train/bin/python",
+        "Example: envbuild doctor --python ~/envs/train/bin/python",
         "inside of an image: envbuild doctor --image my-team/train:1",
         "would this machine run a row: envbuild doctor --row a100-cu118",
         "what broke it: envbuild doctor --save good.json, and on a bad day: envbuild doctor --since good.json",
