@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from envbuild.diagnose.signature import Pattern, Signature
+from envbuild.doctor.checks import CHECKS
+from envbuild.matrix.rules import RULES
 
 FOLDER = Path(__file__).parents[2] / "signatures"
 SIGNATURES = [
@@ -50,3 +52,12 @@ def test_every_pattern_has_an_example() -> None:
         if not any(pattern is each for text in signature.examples.positive for each, _ in _found(signature, text))
     ]
     assert not bare
+
+
+def test_what_a_signature_points_to_is_there() -> None:
+    checks, rules = {check.name for check in CHECKS}, {rule.id for rule in RULES}
+    for signature in SIGNATURES:
+        assert set(signature.doctor) <= checks, signature.kind
+        assert set(signature.rules) <= rules, signature.kind
+        # What it explains is a kind, and not itself.
+        assert set(signature.explains) <= {each.kind for each in SIGNATURES} - {signature.kind}, signature.kind
