@@ -133,7 +133,7 @@ def test_a_build_says_its_cause(proven: dict[str, object], engine: DockerEngine,
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text(f"FROM {proven['tags'][0]}\nUSER root\nRUN apt-get install -y no-such-package\n")  # type: ignore[index]
     log = tmp_path / "build.log"
-    request = BuildRequest(context=tmp_path, dockerfile=dockerfile, tag=tag, network="none")
+    request = BuildRequest(context=tmp_path, dockerfile=dockerfile, tag=tag, platform="linux/amd64", network="none")
     with pytest.raises(BuildError) as raised, explained(Workbench(), log):
         engine.build(request, log=log, timeout=90)
     assert [cause.kind for cause in raised.value.causes] == ["apt-package-missing"]
