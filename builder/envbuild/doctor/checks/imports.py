@@ -178,7 +178,9 @@ def _nothing(view: View, absent: list[str], executable: str) -> Finding:
 def _failed(name: str, seen: Import, root: str = "") -> Finding:
     known = _known(seen)
     meaning, fix, source = (
-        (known[0], known[2], known[3]) if known else ("unknown", "read its own words: they are what was seen", "the exception itself")
+        (known[0], known[2], known[3])
+        if known
+        else ("unknown", "read its own words: they are what was seen", "the exception itself")
     )
     shown = {"torch": "torch", "deepspeed": "DeepSpeed"}[name]
     return Finding(
