@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from envbuild.diagnose import Cause, Diagnosis, Evidence, Signature
     from envbuild.pipeline.workbench import Workbench
 
+# Of a long line of a log.
+_LINES_OF_ONE = 4
 _ECHOES_SHOWN = 6
 
 
@@ -101,7 +104,7 @@ def _print_cause(cause: Cause) -> None:
     _print_lines(cause.evidence)
     more = cause.count - len({(each.file, each.line) for each in cause.evidence})
     if more > 0:
-        output.text(f"    and about {more} more lines of the kind")
+        output.text(f"    and {'another line' if more == 1 else f'about {more} more lines'} of the kind")
     if cause.explains:
         output.text("  explains:")
         for echo in cause.explains[:_ECHOES_SHOWN]:
@@ -145,9 +148,13 @@ def narrate(causes: Sequence[Cause], *, said: str) -> None:
 def _print_lines(lines: tuple[Evidence, ...]) -> None:
     for each in lines:
         place = f"    {each.file}:{each.line}: "
-        room = max(40, output.width() - len(place))
-        text = each.text if len(each.text) <= room else f"{each.text[: room - 3]}..."
-        output.text(output.paint(place, "36") + text)
+        if len(place) + len(each.text) <= output.width():
+            output.text(output.paint(place, "36") + each.text)
+            continue
+        # What was said is the point of it: it gets lines of its own.
+        output.text(output.paint(place.rstrip(), "36"))
+        for line in textwrap.wrap(each.text, output.width() - 8, max_lines=_LINES_OF_ONE, placeholder=" ..."):
+            output.text(f"        {line}")
 
 
 def _explain(kind: str | None, bench: Workbench, as_json: bool) -> None:
