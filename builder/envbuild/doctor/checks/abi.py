@@ -100,5 +100,5 @@ CHECK = Check(
     name="abi",
     title="ops and extensions have torch's C++ string ABI, and ask for no symbol that this torch has not",
     look=_look,
-    explains=("imports", "ops"),
+    explains=("imports.abi", "ops"),
 )

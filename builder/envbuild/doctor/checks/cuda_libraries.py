@@ -109,5 +109,5 @@ CHECK = Check(
     name="cuda-libraries",
     title="torch runs with the CUDA libraries of its own wheels, all of one CUDA",
     look=_look,
-    explains=("imports", "loader.cuda-path", "ops"),
+    explains=("imports.cuda-library", "imports.library", "loader.cuda-path", "ops"),
 )

@@ -15,7 +15,7 @@ _LOADER = "the loader's own words"
 _KNOWN: tuple[tuple[str, str, str, str], ...] = (
     (
         "libstdcxx",
-        r"(GLIBCXX|CXXABI)_[0-9.]+'? not found",
+        r"\b(GLIBCXX|CXXABI)_[0-9.]+",
         "let the process load a libstdc++ with that version: see what is said about libstdc++",
         _LOADER,
     ),

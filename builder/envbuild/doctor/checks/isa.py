@@ -117,5 +117,5 @@ CHECK = Check(
     name="isa",
     title="the ops were compiled for instructions that this CPU has",
     look=_look,
-    explains=("imports", "ops"),
+    explains=("imports.isa", "ops"),
 )

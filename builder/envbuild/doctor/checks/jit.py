@@ -49,7 +49,7 @@ def _locked(op: Op, age: float) -> Finding:
         rule="jit.locked",
         severity=Severity.ERROR if old else Severity.WARNING,
         subject=place,
-        message=f"{place} is locked since {_time(age)}"
+        message=f"{place} has been locked for {_time(age)}"
         + (": whoever compiled there is gone" if old else ": it is being compiled, or whoever did so is gone"),
         why="every rank waits for the lock to go away, without a word and without an end, at 'Using ... as PyTorch "
         "extensions root'",
@@ -123,5 +123,5 @@ CHECK = Check(
     name="jit",
     title="the JIT cache holds ops of this torch, whole and not locked",
     look=_look,
-    explains=("imports",),
+    # It explains no import: ops are loaded when they are used.
 )

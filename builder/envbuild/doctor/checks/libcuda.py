@@ -133,5 +133,5 @@ CHECK = Check(
     name="libcuda",
     title="the libcuda that is loaded is the kernel driver's, or a compatibility library that is newer than it",
     look=_look,
-    explains=("imports", "driver.refused", "loader.stubs", "loader.cuda-path"),
+    explains=("imports.libcuda", "imports.library", "driver.refused", "loader.stubs", "loader.cuda-path"),
 )

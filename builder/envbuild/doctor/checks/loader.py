@@ -230,5 +230,15 @@ CHECK = Check(
     name="loader",
     title="everything that torch and the ops need is found, and the environment leads the loader nowhere else",
     look=_look,
-    explains=("imports", "ops"),
+    # An import that failed for another reason than a library is another root.
+    explains=(
+        "imports.cuda-library",
+        "imports.glibc",
+        "imports.libcuda",
+        "imports.library",
+        "imports.libstdcxx",
+        "imports.nccl",
+        "imports.unknown",
+        "ops",
+    ),
 )

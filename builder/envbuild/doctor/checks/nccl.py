@@ -170,5 +170,5 @@ CHECK = Check(
     name="nccl",
     title="the NCCL that is loaded is the one that this torch was built with, and the only one",
     look=_look,
-    explains=("imports", "cuda-libraries.majors", "loader.preload", "loader.cuda-path", "ops"),
+    explains=("imports.nccl", "imports.library", "cuda-libraries.majors", "loader.preload", "loader.cuda-path", "ops"),
 )
