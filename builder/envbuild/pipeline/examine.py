@@ -226,8 +226,8 @@ def _foreign(name: str, schema: object) -> InputError:
                 hint="Update envbuild, or collect with the doctor.pyz of this one.",
             )
         return InputError(f"{name}: no collector writes {schema}", hint=_HOW)
-    what = f'its "schema" is {schema!r}' if isinstance(schema, str) else 'it has no "schema"'
-    return InputError(f"{name}: it is not what a collector wrote: {what[:200]} and not {SCHEMA!r}", hint=_HOW)
+    what = f'its "schema" is {str(schema)[:100]!r}' if schema is not None else 'it has no "schema"'
+    return InputError(f"{name}: it is not what a collector wrote: {what}, where {SCHEMA!r} belongs", hint=_HOW)
 
 
 def _answer(result: ContainerResult, image: str) -> Collection:

@@ -23,7 +23,7 @@ def look(view: View) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 subject="nvidia-container-toolkit",
                 message="the host has GPUs, and nothing to hand them to a container: no nvidia-ctk, no CDI file",
-                why=f"The image of {view.row.name} would start without GPUs, or not at all.",
+                why="A container for these GPUs would start without them, or not at all.",
                 fix="install NVIDIA's container toolkit on the host and register it (nvidia-ctk runtime configure for "
                 "Docker, nvidia-ctk cdi generate for Podman)",
                 source="OpenBMB/XAgent#273; NVIDIA container toolkit, installation",
