@@ -46,7 +46,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
         (b"[" * 100_000, "not JSON"),
         (b"1" * 5000, "not JSON"),
         (b"null", 'no "schema"'),
-        (b'{"schema": 7}', 'its "schema" is '7''),
+        (b'{"schema": 7}', "its \"schema\" is '7'"),
         (b'{"schema": "envbuild.doctor/1", "findings": []}', "envbuild.doctor/1"),
         (b'{"schema": "envbuild.collection/2", "taken": "x"}', "newer collector"),
         (b'{"schema": "envbuild.collection/0"}', "no collector writes"),
