@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -411,3 +412,11 @@ def test_colour_only_on_a_terminal_that_wants_it(cli: Any) -> None:
 def test_names_that_are_not_text(cli: Any, tmp_path: Path) -> None:
     refused(cli("show", "\udcff\x1b[31m\n"), 2, r"no environment '\\udcff\\x1b\[31m\\n'")
     refused(cli("list", "--project", "\udcff"), 2, "is not a folder")
+
+
+@pytest.mark.parametrize("command", ["doctor --from", "diagnose"])
+def test_standard_input_that_is_closed(command: str) -> None:
+    envbuild = Path(sys.executable).with_name("envbuild")
+    done = subprocess.run(["sh", "-c", f'"$0" {command} - <&-', envbuild], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "is closed" in done.stderr

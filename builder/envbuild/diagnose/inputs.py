@@ -110,6 +110,8 @@ class Stream:
         self.packed_size = 0
         try:
             if log.path is None:
+                if sys.stdin is None:
+                    raise InputError(f"{log.name}: standard input is closed")
                 self._raw: Any = sys.stdin.buffer
             else:
                 if not (stat.S_ISREG(log.path.stat().st_mode) or stat.S_ISFIFO(log.path.stat().st_mode)):

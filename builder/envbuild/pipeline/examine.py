@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
 from dataclasses import dataclass
@@ -165,6 +166,8 @@ def read_collection(source: str) -> Collection:
         InputError: It is not there, or is no such file; the message says where it is wrong.
     """
     name = "standard input" if source == "-" else source
+    if source == "-" and sys.stdin is None:
+        raise InputError(f"{name} is closed", hint=_HOW)
     try:
         with open(sys.stdin.fileno(), "rb", closefd=False) if source == "-" else Path(source).open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
@@ -220,12 +223,13 @@ def _parsed(text: str, name: str) -> Collection:
 def _foreign(name: str, schema: object) -> InputError:
     kind, _, number = str(schema).partition("/") if isinstance(schema, str) else ("", "", "")
     if kind == SCHEMA.partition("/")[0]:
-        if number.isdigit() and int(number) > int(SCHEMA.partition("/")[2]):
+        # As many digits as a number of schemas has: int() takes no ², and no end of them.
+        if re.fullmatch(r"[0-9]{1,9}", number) and int(number) > int(SCHEMA.partition("/")[2]):
             return InputError(
                 f"{name}: it was written by a newer collector ({schema}); this envbuild reads {SCHEMA}",
                 hint="Update envbuild, or collect with the doctor.pyz of this one.",
             )
-        return InputError(f"{name}: no collector writes {schema}", hint=_HOW)
+        return InputError(f"{name}: no collector writes {str(schema)[:100]}", hint=_HOW)
     what = f'its "schema" is {str(schema)[:100]!r}' if schema is not None else 'it has no "schema"'
     return InputError(f"{name}: it is not what a collector wrote: {what}, where {SCHEMA!r} belongs", hint=_HOW)
 

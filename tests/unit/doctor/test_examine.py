@@ -50,6 +50,8 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
         (b'{"schema": "envbuild.doctor/1", "findings": []}', "envbuild.doctor/1"),
         (b'{"schema": "envbuild.collection/2", "taken": "x"}', "newer collector"),
         (b'{"schema": "envbuild.collection/0"}', "no collector writes"),
+        ('{"schema": "envbuild.collection/²"}'.encode(), "no collector writes"),
+        (b'{"schema": "envbuild.collection/' + b"9" * 5000 + b'"}', "no collector writes"),
         (b'{"schema": "envbuild.collection/1"}', "taken: Field required"),
         (b'{"schema": "envbuild.collection/1", "taken": "x", "machine": {"uid": "me"}}', "machine.uid"),
         (b'{"schema": "envbuild.collection/1", "taken": "x", "ops": {"a": 1}}', "ops"),
