@@ -14,7 +14,8 @@ from envbuild.doctor.checks import CHECKS
 from envbuild.pipeline.examine import collection_text
 from machines import CPU_ADAM, gpu_machine, machine, op_file
 
-BROKEN = {"files": {CPU_ADAM: op_file(glibcxx="GLIBCXX_3.4.33")}, "deepspeed": {"ok": False, "error": "ImportError: x"}}
+SAYS = "ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.33' not found"
+BROKEN = {"files": {CPU_ADAM: op_file(glibcxx="GLIBCXX_3.4.33")}, "deepspeed": {"ok": False, "error": SAYS}}
 LATER = "2026-12-01T10:00:00Z"
 
 
