@@ -21,6 +21,9 @@ from envbuild.errors import EngineError
 
 _GRACE_SECONDS = 10.0
 
+own: set[str] = set()
+"""Names of environment variables that envbuild set for itself: children do not inherit them."""
+
 
 class TimedOut(EngineError):
     """A process was ended because it ran longer than its limit."""
@@ -135,9 +138,13 @@ def replace(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Non
         EngineError: The program cannot be started.
     """
     try:
-        os.execvpe(argv[0], list(argv), {**os.environ, **(env or {})})
+        os.execvpe(argv[0], list(argv), _environment(env))
     except OSError as error:
         raise EngineError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+
+def _environment(added: Mapping[str, str] | None) -> dict[str, str]:
+    return {**{name: value for name, value in os.environ.items() if name not in own}, **(added or {})}
 
 
 def _start(
@@ -146,7 +153,7 @@ def _start(
     try:
         return subprocess.Popen(
             list(argv),
-            env={**os.environ, **(env or {})},
+            env=_environment(env),
             cwd=cwd,
             stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
