@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from envbuild import store
-from envbuild.base import reference
 from envbuild.base.bootstrap import DPKG_OPTIONS, LABEL, bootstrap, describe
 from envbuild.engines.docker import DockerEngine
 from envbuild.engines.types import ImageInfo
 from envbuild.errors import EngineError
 from envbuild.events import Note, Sink, discard
 from envbuild.model import Bootstrap, Environment
+from envbuild.registry import reference
 from envbuild.site.apt import AptSettings
 from envbuild.site.sections import SiteConfig
 

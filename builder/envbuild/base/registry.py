@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from envbuild import net
-from envbuild.base import reference
+from envbuild.registry import reference
 from envbuild.site import urls
 from envbuild.site.sections import SiteConfig
 

@@ -8,55 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from envbuild.events import Note, Sink, discard
-from envbuild.net.manners import account, backoff, origin, reason, retry_after, shown, without_account
+from envbuild.net.manners import account, backoff, origin, retry_after, shown, without_account
 from envbuild.net.types import Answer, Missing, NetworkError, NoRanges
+from envbuild.net.wire import Broken, Route, Wire
 
 if TYPE_CHECKING:
     import requests
 
 _ATTEMPTS = 4
 _REDIRECTS = 10
-_CHUNK = 1 << 16
 # A server that asks for more patience than this is left alone until the next run (seconds).
 _LONGEST_WAIT = 60.0
-# A body that trickles is given up after so many time-outs' worth of it.
-_TRICKLE = 10
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _AGAIN_HINT = "run it again: what was read is kept"
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """The way to the servers of one site.
-
-    Attributes:
-        agent: What we call ourselves.
-        timeout: Limit in seconds for the connection and for each wait on the server.
-        ca: CA bundle (file or folder) in place of the default one.
-        proxies: Proxy URL by scheme.
-        direct: Whether a URL is reached without the proxy.
-        unverified: Hosts, or ``host:port``, whose certificates are not looked at.
-        accounts: URLs with credentials; these go to the same scheme, host and port only.
-    """
-
-    agent: str
-    timeout: float = 30.0
-    ca: Path | None = None
-    proxies: Mapping[str, str] = field(default_factory=dict)
-    direct: Callable[[str], bool] = lambda url: False
-    unverified: tuple[str, ...] = ()
-    accounts: tuple[str, ...] = ()
 
 
 T = TypeVar("T")
@@ -66,10 +38,9 @@ class Client:
     """Reads over HTTP. May be used from several threads."""
 
     def __init__(self, route: Route, *, sink: Sink = discard, pause: Callable[[float], object] = time.sleep) -> None:
-        self._route = route
+        self._wire = Wire(route)
         self._sink = sink
         self._pause = pause
-        self._local = threading.local()
         self._accounts = {origin(url): pair for url in route.accounts if (pair := account(url))}
 
     def get(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> Answer:
@@ -84,7 +55,7 @@ class Client:
         """
 
         def whole(response: requests.Response, place: str) -> Answer:
-            body = b"".join(self._body(response, place, limit))
+            body = b"".join(self._wire.blocks(response, place, limit))
             if response.status_code not in (200, 304):
                 raise NetworkError(f"{place}: the answer is {response.status_code}, and a page was expected")
             return Answer(status=response.status_code, url=response.url, headers=_lower(response), body=body)
@@ -110,7 +81,7 @@ class Client:
             if said is None:
                 raise NetworkError(f"{place}: a part without a usable Content-Range")
             first, last, size = (int(number) for number in said.groups())
-            body = b"".join(self._body(response, place, max(end - start, -start)))
+            body = b"".join(self._wire.blocks(response, place, max(end - start, -start)))
             wanted = start if start >= 0 else max(0, size + start)
             if first != wanted or len(body) != last - first + 1 or last != min(end or size, size) - 1:
                 raise NetworkError(f"{place}: asked for the bytes from {wanted}, got {len(body)} from {first}")
@@ -157,7 +128,7 @@ class Client:
                         if not keep:
                             response.close()
                 response.close()
-            except _Broken as error:
+            except Broken as error:
                 if last:
                     raise NetworkError(f"{error.place}: {error.reason}", hint=_AGAIN_HINT) from error
                 wait = backoff(attempt)
@@ -204,78 +175,15 @@ class Client:
 
     def _once(self, url: str, bare: str, headers: Mapping[str, str]) -> requests.Response:
         import requests
-        import urllib3
 
-        route = self._route
-        parts = urlsplit(bare)
-        named = {parts.hostname, parts.netloc}
-        verify: bool | str = False if named & set(route.unverified) else str(route.ca) if route.ca else True
-        proxies = {} if route.direct(bare) else dict(route.proxies)
-        try:
-            return self._session().get(
-                bare,
-                headers={"User-Agent": route.agent, **headers},
-                timeout=route.timeout,
-                stream=True,
-                allow_redirects=False,
-                verify=verify,
-                proxies=proxies,
-                auth=account(url) or self._accounts.get(origin(url)) or requests.utils.get_netrc_auth(bare),
-            )
-        except requests.exceptions.SSLError as error:
-            raise NetworkError(
-                f"{shown(bare)}: its certificate is not trusted ({reason(error)})",
-                hint="name the site's CA bundle: [pip] cert or [network] ca in envbuild.toml",
-            ) from None
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # Not chained: the original text repeats the URL, and a proxy's with its password.
-            raise _Broken(shown(bare), f"does not answer ({reason(error)})") from None
-
-    def _body(self, response: requests.Response, place: str, limit: int) -> Iterator[bytes]:
-        import requests
-        import urllib3
-
-        ends = time.monotonic() + self._route.timeout * _TRICKLE
-        size = 0
-        try:
-            for block in response.iter_content(_CHUNK):
-                size += len(block)
-                if size > limit:
-                    raise NetworkError(f"{place}: more than the {limit} bytes that are sensible here")
-                if time.monotonic() > ends:
-                    raise _Broken(place, "sends too slowly")
-                yield block
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise _Broken(place, f"the answer broke off ({reason(error)})") from None
+        auth = account(url) or self._accounts.get(origin(url)) or requests.utils.get_netrc_auth(bare)
+        return self._wire.send("GET", bare, headers=headers, auth=auth)
 
     def _blocks(self, response: requests.Response, place: str, limit: int) -> Iterator[bytes]:
         try:
-            yield from self._body(response, place, limit)
-        except _Broken as error:
+            yield from self._wire.blocks(response, place, limit)
+        except Broken as error:
             raise NetworkError(f"{place}: {error.reason}", hint=_AGAIN_HINT) from error
-
-    def _session(self) -> requests.Session:
-        import requests
-        import urllib3
-
-        session: requests.Session | None = getattr(self._local, "session", None)
-        if session is None:
-            session = self._local.session = requests.Session()
-            # Proxies and certificates come from the site's settings, which have read the environment already.
-            session.trust_env = False
-            if self._route.unverified:
-                # The site said so; urllib3 need not say it again for every request.
-                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        return session
-
-
-class _Broken(Exception):
-    """Worth another attempt."""
-
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(place, reason)
-        self.place = place
-        self.reason = reason
 
 
 def _lower(response: requests.Response) -> dict[str, str]:

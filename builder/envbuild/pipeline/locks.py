@@ -143,7 +143,7 @@ def _images(bench: Workbench, env: Environment, before: Lock | None) -> LockedBa
 
 
 def _digest(bench: Workbench, image: str, kept: str | None) -> str | None:
-    from envbuild.base import reference
+    from envbuild.registry import reference
 
     told = bench.manifest_of(image)
     if told.digest is None:

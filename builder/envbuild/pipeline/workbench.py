@@ -146,7 +146,8 @@ class Workbench:
 
     def manifest_of(self, image: str) -> Told:
         """What the registry says of an image's tag. Asked once a run, and one that does not answer not again."""
-        from envbuild.base import reference, registry
+        from envbuild.base import registry
+        from envbuild.registry import reference
 
         host = reference.repository(image).partition("/")[0]
         key = host if host in self._told else image

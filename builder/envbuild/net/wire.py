@@ -1,0 +1,158 @@
+"""One HTTP exchange: to whom a certificate, a proxy and a password belong, and what may break on the way.
+
+Redirects are not followed here, so that whoever does decides anew for every host whom to tell a password.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from envbuild.net.manners import reason, shown
+from envbuild.net.types import NetworkError
+
+if TYPE_CHECKING:
+    import requests
+
+CHUNK = 1 << 18
+# Less than this in a time-out's worth of time is no transfer: somebody keeps the line busy (bytes).
+_TRICKLE = 1 << 16
+CA_HINT = "name the site's CA bundle: [network] ca (for package indexes: [pip] cert) in envbuild.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The way to the servers of one site.
+
+    Attributes:
+        agent: What we call ourselves.
+        timeout: Limit in seconds for the connection and for each wait on the server.
+        ca: CA bundle (file or folder) in place of the default one.
+        proxies: Proxy URL by scheme.
+        direct: Whether a URL is reached without the proxy.
+        unverified: Hosts, or ``host:port``, whose certificates are not looked at.
+        accounts: URLs with credentials; these go to the same scheme, host and port only.
+    """
+
+    agent: str
+    timeout: float = 30.0
+    ca: Path | None = None
+    proxies: Mapping[str, str] = field(default_factory=dict)
+    direct: Callable[[str], bool] = lambda url: False
+    unverified: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+class Broken(Exception):
+    """Nothing was answered, or not all of it: worth another attempt."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.reason = reason
+
+
+class Wire:
+    """Sends single requests. May be used from several threads: each has connections of its own, which stay open."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self._local = threading.local()
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        auth: tuple[str, str] | None = None,
+        data: Any = None,
+    ) -> requests.Response:
+        """One request; the answer's body is still to be read.
+
+        Args:
+            url: Without credentials.
+            auth: User and password for basic authentication.
+            data: Bytes, or a readable of them.
+
+        Raises:
+            NetworkError: The server's certificate is not trusted.
+            Broken: No answer.
+        """
+        import requests
+        import urllib3
+
+        route = self.route
+        parts = urlsplit(url)
+        named = {parts.hostname, parts.netloc}
+        verify: bool | str = False if named & set(route.unverified) else str(route.ca) if route.ca else True
+        proxies = {} if route.direct(url) else dict(route.proxies)
+        try:
+            return self._session().request(
+                method,
+                url,
+                headers={"User-Agent": route.agent, **headers},
+                timeout=route.timeout,
+                stream=True,
+                allow_redirects=False,
+                verify=verify,
+                proxies=proxies,
+                auth=auth,
+                data=data,
+            )
+        except requests.exceptions.SSLError as error:
+            raise NetworkError(
+                f"{shown(url)}: its certificate is not trusted ({reason(error)})", hint=CA_HINT
+            ) from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # Not chained: the original text repeats the URL, and a proxy's with its password.
+            raise Broken(shown(url), f"does not answer ({reason(error)})") from None
+
+    def blocks(self, response: requests.Response, place: str, limit: int) -> Iterator[bytes]:
+        """The body of an answer, as it comes.
+
+        Args:
+            place: What messages call it.
+            limit: Bytes, decompressed, after which it is refused.
+
+        Raises:
+            NetworkError: More than ``limit``.
+            Broken: It broke off, or trickles.
+        """
+        import requests
+        import urllib3
+
+        size = mark = 0
+        ends = time.monotonic() + self.route.timeout
+        try:
+            # What has arrived, and not a full chunk: that would wait as long as a byte comes now and then.
+            while block := response.raw.read1(CHUNK, decode_content=True):
+                size += len(block)
+                if size > limit:
+                    raise NetworkError(f"{place}: more than the {limit} bytes that are sensible here")
+                if (now := time.monotonic()) > ends:
+                    if size - mark < _TRICKLE:
+                        raise Broken(place, "sends too slowly")
+                    mark, ends = size, now + self.route.timeout
+                yield block
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise Broken(place, f"the answer broke off ({reason(error)})") from None
+
+    def _session(self) -> requests.Session:
+        import requests
+        import urllib3
+
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = requests.Session()
+            # Proxies and certificates come from the site's settings, which have read the environment already.
+            session.trust_env = False
+            if self.route.unverified:
+                # The site said so; urllib3 need not say it again for every request.
+                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        return session
