@@ -9,7 +9,9 @@ docs/evidence.md describes both.
 
 from __future__ import annotations
 
+from envbuild.evidence.binding import Binding, bind, bound
 from envbuild.evidence.files import (
+    adopt,
     best,
     digest_of,
     envelope_of,
@@ -22,25 +24,31 @@ from envbuild.evidence.files import (
     stored,
 )
 from envbuild.evidence.keys import PublicKey, SigningKey
-from envbuild.evidence.record import Evidence, Host, Identity, read, seen_on
-from envbuild.evidence.signing import State
+from envbuild.evidence.record import Evidence, Host, Identity, read, read_bounded, seen_on
+from envbuild.evidence.signing import Refused, State
 from envbuild.evidence.trust import Seal, signed_by
 
 __all__ = [
+    "Binding",
     "Evidence",
     "Host",
     "Identity",
     "PublicKey",
+    "Refused",
     "Seal",
     "SigningKey",
     "State",
+    "adopt",
     "best",
+    "bind",
+    "bound",
     "digest_of",
     "envelope_of",
     "every",
     "is_built",
     "path_of",
     "read",
+    "read_bounded",
     "records",
     "remember_built",
     "save",

@@ -41,6 +41,25 @@ def save(evidence: Evidence, engine_id: str, *, key: SigningKey | None = None) -
     return path
 
 
+def adopt(record: Evidence, data: bytes, envelope: bytes | None, engine_id: str) -> Path:
+    """Take evidence from elsewhere into the store, byte for byte, for an image that the engine has.
+
+    From then on it counts as what was seen here: the caller has checked whom it comes from, and of which image it is.
+
+    Raises:
+        EngineError: The store cannot be written.
+    """
+    path = path_of(record.image.config_digest, record.environment, record.suite, record.level, on=record.seen_on)
+    if envelope is None:
+        store.make_folder(path.parent)
+        store.remove(envelope_of(path))
+        store.write_atomic(path, data)
+    else:
+        store.write_together([(envelope_of(path), envelope), (path, data)])
+    store.write_atomic(_index(engine_id), record.image.config_digest)
+    return path
+
+
 def path_of(config_digest: str, environment: str, suite: str, level: Level, *, on: str = "") -> Path:
     """Where evidence of a level, for a row's claims, from a suite is kept for an image.
 

@@ -32,18 +32,24 @@ class _Lenient(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-class _DigestSet(_Lenient):
+class DigestSet(_Lenient):
+    """One digest of a subject."""
+
     sha256: str
 
 
-class _Subject(_Lenient):
+class Subject(_Lenient):
+    """What a statement is about."""
+
     name: str = ""
-    digest: _DigestSet
+    digest: DigestSet
 
 
-class _Statement(_Lenient):
+class Statement(_Lenient):
+    """A statement, with its predicate as it is written."""
+
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
-    subject: tuple[_Subject, ...] = Field(min_length=1, max_length=1)
+    subject: tuple[Subject, ...] = Field(min_length=1, max_length=1)
     predicate_type: str = Field(alias="predicateType")
     predicate: dict[str, Any]
 
@@ -78,12 +84,7 @@ def parse(data: bytes) -> tuple[Digest, dict[str, Any], Evidence]:
     Raises:
         NotUnderstood: It is something else.
     """
-    try:
-        statement = _Statement.model_validate(decode(data))
-    except ValidationError as error:
-        raise NotUnderstood(f"it is no in-toto Statement v1 about one image: {_first(error)}") from error
-    except ValueError as error:
-        raise NotUnderstood(f"it is not JSON: {error}") from error
+    statement = read_statement(data)
     if statement.predicate_type != PREDICATE_TYPE:
         known = statement.predicate_type.startswith(PREDICATE_FAMILY)
         what = "a version that this envbuild does not know" if known else "not evidence of envbuild"
@@ -94,6 +95,20 @@ def parse(data: bytes) -> tuple[Digest, dict[str, Any], Evidence]:
         reason = _first(error) if isinstance(error, ValidationError) else "nested too deeply"
         raise NotUnderstood(f"its predicate is no record of evidence: {reason}") from error
     return f"sha256:{statement.subject[0].digest.sha256}", statement.predicate, record
+
+
+def read_statement(data: bytes) -> Statement:
+    """A statement about one thing, whatever it says of it.
+
+    Raises:
+        NotUnderstood: It is none.
+    """
+    try:
+        return Statement.model_validate(decode(data))
+    except ValidationError as error:
+        raise NotUnderstood(f"it is no in-toto Statement v1 about one image: {_first(error)}") from error
+    except ValueError as error:
+        raise NotUnderstood(f"it is not JSON: {error}") from error
 
 
 def decode(data: bytes) -> Any:

@@ -56,6 +56,14 @@ class Blobs:
             store.write_atomic(path, data)
         return path
 
+    def remove(self, digest: str) -> None:
+        """Take a blob away; one that is not there is gone already.
+
+        Raises:
+            EngineError: The disk.
+        """
+        store.remove(self.path(digest))
+
     @contextlib.contextmanager
     def alone(self, digest: str, sink: Sink = discard) -> Iterator[None]:
         """Be the only one who writes a blob; whoever comes second waits, and finds it done.

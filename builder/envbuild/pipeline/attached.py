@@ -1,0 +1,150 @@
+"""What travels with an image: its evidence, its manifest's binding, its lock. Each is an artifact that refers to it.
+
+An artifact is an OCI manifest with an ``artifactType`` and a ``subject`` (OCI image specification 1.1, "Guidelines for
+Artifact Usage"), so registries keep and copy it as they do an image, and other tools show it (``oras discover``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envbuild import evidence
+from envbuild.evidence.record import MAX_BYTES
+from envbuild.net import Missing
+from envbuild.registry import Blobs, Descriptor, Manifest, Repository, push_blob
+from envbuild.registry.manifests import OCI_EMPTY, OCI_MANIFEST, digest_of
+
+EVIDENCE = "application/vnd.envbuild.evidence.v1+json"
+BINDING = "application/vnd.envbuild.binding.v1+json"
+LOCK = "application/vnd.envbuild.lock.v1+json"
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+_EMPTY = b"{}"
+_TITLE = "org.opencontainers.image.title"
+_PREFIX = "vnd.envbuild"
+# An image is seen again and again; more records than these are not looked through.
+_MOST = 200
+_MAX_ENVELOPE = MAX_BYTES * 4 // 3 + 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One thing that refers to an image.
+
+    Attributes:
+        kind: Its artifact type.
+        files: Name, media type and bytes of each of its files.
+        notes: Annotations.
+    """
+
+    kind: str
+    files: tuple[tuple[str, str, bytes], ...] = field(repr=False)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def of_record(path: Path) -> Artifact | None:
+    """A record of the store, with its signature where it has one; None where it cannot be read."""
+    with contextlib.suppress(Exception):
+        data = evidence.read_bounded(path, MAX_BYTES)
+        record = evidence.read(path)
+        files = [("evidence.json", EVIDENCE, data)]
+        envelope = evidence.envelope_of(path)
+        if envelope.is_file():
+            files.append(("evidence.dsse.json", ENVELOPE, evidence.read_bounded(envelope, _MAX_ENVELOPE)))
+        return Artifact(
+            kind=EVIDENCE,
+            files=tuple(files),
+            notes={
+                f"{_PREFIX}.environment": record.environment,
+                f"{_PREFIX}.level": record.level.value,
+                f"{_PREFIX}.suite": record.suite,
+                "org.opencontainers.image.created": f"{record.finished:%Y-%m-%dT%H:%M:%SZ}",
+            },
+        )
+    return None
+
+
+def of_binding(envelope: bytes) -> Artifact:
+    """The signed binding of a manifest to its config."""
+    return Artifact(kind=BINDING, files=(("binding.dsse.json", ENVELOPE, envelope),))
+
+
+def of_lock(data: bytes) -> Artifact:
+    """The lock that an image was built from."""
+    return Artifact(kind=LOCK, files=(("lock.json", LOCK, data),))
+
+
+def attach(repository: Repository, subject: Descriptor, artifact: Artifact, blobs: Blobs) -> Descriptor:
+    """Write an artifact beside an image; one that is there already is written again to the same effect.
+
+    Raises:
+        NetworkError: The registry does not take it.
+    """
+    empty = _send(repository, OCI_EMPTY, _EMPTY, blobs)
+    layers = []
+    for name, media_type, data in artifact.files:
+        layers.append({**_send(repository, media_type, data, blobs).as_dict(), "annotations": {_TITLE: name}})
+    manifest: dict[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "artifactType": artifact.kind,
+        "config": empty.as_dict(),
+        "layers": layers,
+        "subject": Descriptor(media_type=subject.media_type, digest=subject.digest, size=subject.size).as_dict(),
+    }
+    if artifact.notes:
+        manifest["annotations"] = dict(artifact.notes)
+    return repository.attach(manifest, subject.digest)
+
+
+def _send(repository: Repository, media_type: str, data: bytes, blobs: Blobs) -> Descriptor:
+    descriptor = Descriptor(media_type=media_type, digest=digest_of(data), size=len(data))
+    blobs.add(data, descriptor.digest)
+    push_blob(repository, descriptor, blobs)
+    return descriptor
+
+
+def attached(
+    repository: Repository, subject: Descriptor, kinds: Sequence[str], blobs: Blobs
+) -> Iterator[tuple[Artifact, Descriptor]]:
+    """Everything of some kinds that refers to an image, newest first as the registry has it. Not one is believed yet.
+
+    Raises:
+        NetworkError: The registry does not answer.
+    """
+    count = 0
+    for each in reversed(repository.referrers(subject.digest)):
+        # A list that was made for an older registry may not say the kind; the manifest does.
+        if each.artifact_type and each.artifact_type not in kinds:
+            continue
+        count += 1
+        if count > _MOST:
+            return
+        try:
+            manifest = repository.manifest(each.digest)
+        except Missing:
+            continue
+        if (
+            isinstance(manifest, Manifest)
+            and manifest.artifact_type in kinds
+            and manifest.subject == subject.digest
+            and sum(layer.size for layer in manifest.layers) <= MAX_BYTES + _MAX_ENVELOPE
+            and len(manifest.layers) <= 8
+        ):
+            yield _read(repository, manifest, blobs), manifest.descriptor
+
+
+def _read(repository: Repository, manifest: Manifest, blobs: Blobs) -> Artifact:
+    files = []
+    for layer in manifest.layers:
+        path = blobs.fetch(repository, layer)
+        files.append((layer.annotations.get(_TITLE, ""), layer.media_type, path.read_bytes()))
+    return Artifact(kind=manifest.artifact_type, files=tuple(files), notes=manifest.annotations)
+
+
+def file_of(artifact: Artifact, media_type: str) -> bytes | None:
+    """The bytes of an artifact's file of a kind."""
+    return next((data for _, kind, data in artifact.files if kind == media_type), None)
