@@ -1,0 +1,159 @@
+"""A registry's image into the engine: only the layers that it has not, as an archive that is made while it is read.
+
+Docker's own image store finds a layer by what lies below it and its content, and asks an archive for those layers only
+that it does not have (moby, image/tarexport/load.go): an archive without the others is enough for it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from envbuild.engines import DockerEngine, ImageInfo
+from envbuild.errors import EngineError
+from envbuild.pipeline.moving import Mover
+from envbuild.pipeline.sizes import format_size
+from envbuild.registry import Blobs, Descriptor, Manifest, Repository
+from envbuild.registry.blobs import disk_error
+
+_LINES = 4
+_CHUNK = 1 << 20
+# What a disk should keep free beside what is written to it.
+_RESERVE = 64 << 20
+
+
+def layers_there(engine: DockerEngine, diff_ids: tuple[str, ...]) -> int:
+    """How many of an image's layers, from the bottom, the engine has already."""
+    if not engine.takes_sparse_archives:
+        return 0
+    best = 0
+    for other in engine.every_image():
+        same = 0
+        for mine, theirs in zip(diff_ids, other.diff_ids, strict=False):
+            if mine != theirs:
+                break
+            same += 1
+        best = max(best, same)
+    return best
+
+
+def fetch(there: Repository, blobs: Blobs, wanted: list[tuple[str, Descriptor]], mover: Mover) -> None:
+    """Bring blobs here, several at a time; ``wanted`` says what each is called.
+
+    Raises:
+        NetworkError: One does not come.
+        EngineError: The disk, which is looked at first.
+    """
+    missing = {blob.digest: (name, blob) for name, blob in wanted}
+    need = sum(blob.size for _, blob in missing.values() if not blobs.has(blob))
+    _room(blobs.folder, need)
+
+    def one(name: str, blob: Descriptor) -> None:
+        here = blobs.has(blob)
+        mover.start(blob, name)
+        blobs.fetch(there, blob, moved=lambda count: mover.progress(blob, count), sink=mover.event)
+        mover.done(blob, cached=here)
+
+    with ThreadPoolExecutor(_LINES) as pool:
+        running = [pool.submit(one, name, blob) for name, blob in missing.values()]
+        try:
+            for each in running:
+                each.result()
+        except BaseException:
+            for each in running:
+                each.cancel()
+            raise
+
+
+def load(engine: DockerEngine, manifest: Manifest, config: bytes, blobs: Blobs, *, skipped: int) -> ImageInfo:
+    """Give an image to the engine, and look at what it has made of it.
+
+    Args:
+        skipped: So many layers, from the bottom, are the engine's already.
+
+    Raises:
+        EngineError: It does not take it, or has made another image of it.
+    """
+    diff_ids = tuple(json.loads(config)["rootfs"]["diff_ids"])
+    engine.load(_archive(manifest, config, blobs, skipped))
+    info = engine.image(manifest.config.digest) or _by_layers(engine, diff_ids)
+    if info is None or info.diff_ids != diff_ids:
+        raise EngineError(
+            f"the engine did not take the image {manifest.config.digest[:19]}",
+            hint="Its log says why. Nothing was tagged.",
+        )
+    return info
+
+
+def _by_layers(engine: DockerEngine, diff_ids: tuple[str, ...]) -> ImageInfo | None:
+    """The newest image of these layers: stores that call images by their manifest have no other name for it."""
+    found = [info for info in engine.every_image() if info.diff_ids == diff_ids]
+    return max(found, key=lambda info: info.created, default=None)
+
+
+def _archive(manifest: Manifest, config: bytes, blobs: Blobs, skipped: int) -> Iterator[bytes]:
+    """An image as ``docker load`` takes it: manifest.json, config, layers as they are packed."""
+    name = f"{manifest.config.digest.removeprefix('sha256:')}.json"
+    places = [f"{layer.digest.removeprefix('sha256:')}/layer.tar" for layer in manifest.layers]
+    listing = json.dumps([{"Config": name, "RepoTags": None, "Layers": places}]).encode()
+    yield from _member("manifest.json", listing)
+    yield from _member(name, config)
+    for place, layer in _once(zip(places[skipped:], manifest.layers[skipped:], strict=True)):
+        yield _header(place, layer.size)
+        path = blobs.path(layer.digest)
+        try:
+            with path.open("rb") as file:
+                while block := file.read(_CHUNK):
+                    yield block
+        except OSError as error:
+            raise disk_error(path, error) from error
+        yield _padding(layer.size)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _once(pairs: Iterable[tuple[str, Descriptor]]) -> Iterator[tuple[str, Descriptor]]:
+    seen: set[str] = set()
+    for place, layer in pairs:
+        if place not in seen:
+            seen.add(place)
+            yield place, layer
+
+
+def _member(name: str, data: bytes) -> Iterator[bytes]:
+    yield _header(name, len(data))
+    yield data
+    yield _padding(len(data))
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    info.mode = 0o644
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % tarfile.BLOCKSIZE)
+
+
+def _room(folder: Path, need: int) -> None:
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    if need and free < need + _RESERVE:
+        raise EngineError(
+            f"{place}: {format_size(need)} are needed for the layers, and {format_size(free)} are free",
+            hint="Free some space (envbuild prune), or set [paths] cache to a folder on another disk.",
+        )
+
+
+def layers_of(config: bytes) -> tuple[str, ...]:
+    """The diff ids that a config states; none where it is no config."""
+    try:
+        return tuple(map(str, json.loads(config)["rootfs"]["diff_ids"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
