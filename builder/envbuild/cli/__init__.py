@@ -21,6 +21,7 @@ from envbuild.cli import (
     questions,
     rendering,
     rows,
+    shipping,
     start,
     trust,
 )
@@ -40,6 +41,7 @@ locking.register(app)
 rendering.register(app)
 questions.register(app)
 images.register(app)
+shipping.register(app)
 provision.register(app)
 doctor.register(app)
 diagnose.register(app)

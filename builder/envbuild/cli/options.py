@@ -162,6 +162,22 @@ KeyOption = Annotated[
     typer.Option("--key", metavar="FILE", help="Private key that signs the evidence, in place of the site's."),
 ]
 
+RequireOption = Annotated[
+    str | None,
+    typer.Option("--require", metavar="LEVEL", help="built, cpu, gpu-mig or gpu; else what the row requires."),
+]
+SmOption = Annotated[
+    str | None,
+    typer.Option("--sm", metavar="SM", help="GPU architecture it has to have code for, such as 90."),
+]
+TrustOption = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="PUB", help="Public key to trust, in place of the site's; may be given again."),
+]
+MaxAgeOption = Annotated[
+    str | None, typer.Option("--max-age", metavar="AGE", help="Days, such as 30 or 30d, or hours, such as 12h.")
+]
+
 
 def gpus(text: str | None) -> tuple[str, ...]:
     """``--gpus``, understood; nothing heavy is imported where it was not given."""

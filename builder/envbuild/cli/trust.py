@@ -92,21 +92,10 @@ def key_show(
 def verify(
     image: opt.Image,
     row: opt.RowOption = None,
-    require: Annotated[
-        str | None,
-        typer.Option("--require", metavar="LEVEL", help="built, cpu, gpu-mig or gpu; else what the row requires."),
-    ] = None,
-    sm: Annotated[
-        str | None,
-        typer.Option("--sm", metavar="SM", help="GPU architecture it has to have code for, such as 90."),
-    ] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option("--key", metavar="PUB", help="Public key to trust, in place of the site's; may be given again."),
-    ] = None,
-    max_age: Annotated[
-        str | None, typer.Option("--max-age", metavar="AGE", help="Days, such as 30 or 30d, or hours, such as 12h.")
-    ] = None,
+    require: opt.RequireOption = None,
+    sm: opt.SmOption = None,
+    key: opt.TrustOption = None,
+    max_age: opt.MaxAgeOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
     json: opt.JsonOption = False,

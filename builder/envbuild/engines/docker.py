@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -148,6 +149,31 @@ class DockerEngine:
         with self._plain("list images"):
             ids = dict.fromkeys(str(found["Id"]) for found in self._link.api.images(filters={"reference": reference}))
         return tuple(info for info in map(self.image, ids) if info is not None)
+
+    def every_image(self) -> tuple[ImageInfo, ...]:
+        """Every image that it has, with a name or without."""
+        with self._plain("list images"):
+            ids = dict.fromkeys(str(found["Id"]) for found in self._link.api.images())
+        return tuple(info for info in map(self.image, ids) if info is not None)
+
+    @cached_property
+    def takes_sparse_archives(self) -> bool:
+        """Whether it loads an archive without the layers that it has: Docker's own image store does."""
+        with self._plain("ask the engine about itself"):
+            said: dict[str, Any] = self._link.api.info()
+        status = [str(part) for pair in said.get("DriverStatus") or () for part in pair]
+        return not self._link.podman and "io.containerd.snapshotter.v1" not in status
+
+    def load(self, archive: Iterator[bytes]) -> None:
+        """Take in an image as ``docker load`` does.
+
+        Raises:
+            EngineError: It does not take it.
+        """
+        with self._link.session(_TRANSFER_TIMEOUT) as api, self._plain("load the image"):
+            for message in api.load_image(archive, quiet=True):  # type: ignore[no-untyped-call]
+                if message.get("error"):
+                    raise EngineError(f"the engine does not take the image: {' '.join(str(message['error']).split())}")
 
     def tag(self, ref: str, new: str) -> None:
         """Give an image another name; the name moves when another image had it."""

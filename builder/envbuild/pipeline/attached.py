@@ -107,9 +107,7 @@ def _send(repository: Repository, media_type: str, data: bytes, blobs: Blobs) ->
     return descriptor
 
 
-def attached(
-    repository: Repository, subject: Descriptor, kinds: Sequence[str], blobs: Blobs
-) -> Iterator[tuple[Artifact, Descriptor]]:
+def attached(repository: Repository, subject: Descriptor, kinds: Sequence[str], blobs: Blobs) -> Iterator[Artifact]:
     """Everything of some kinds that refers to an image, newest first as the registry has it. Not one is believed yet.
 
     Raises:
@@ -134,7 +132,7 @@ def attached(
             and sum(layer.size for layer in manifest.layers) <= MAX_BYTES + _MAX_ENVELOPE
             and len(manifest.layers) <= 8
         ):
-            yield _read(repository, manifest, blobs), manifest.descriptor
+            yield _read(repository, manifest, blobs)
 
 
 def _read(repository: Repository, manifest: Manifest, blobs: Blobs) -> Artifact:

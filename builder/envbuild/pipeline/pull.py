@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import datetime
+import dataclasses
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envbuild import evidence, store
 from envbuild.engines import ImageInfo
-from envbuild.errors import EngineError, GateError, InputError
+from envbuild.errors import EngineError, GateError
 from envbuild.events import PhaseDone, PhaseStarted
-from envbuild.evidence import Evidence, PublicKey
+from envbuild.evidence.record import MAX_BYTES
 from envbuild.judge import archive
-from envbuild.judge.suite import suite_hash
-from envbuild.model import Environment, Finding, ImageIdentity, Level, Severity
+from envbuild.model import Environment, Finding, ImageIdentity, Level
 from envbuild.net import Missing
-from envbuild.pipeline import attached, objections, unpacking
+from envbuild.pipeline import unpacking
+from envbuild.pipeline.believing import believe, subject_of
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.names import Names, names, refuse_other_bytes
-from envbuild.pipeline.objections import Subject
+from envbuild.pipeline.packing import Layers
 from envbuild.pipeline.prepare import FindingsError, errors, prepare
 from envbuild.pipeline.remote import blobs, need_registry, repository
 from envbuild.pipeline.suits import host_objections
-from envbuild.pipeline.verify import Verified, answer
+from envbuild.pipeline.verify import Verified
 from envbuild.pipeline.wanted import Wanted
 from envbuild.pipeline.workbench import Workbench
 from envbuild.registry import Blobs, Descriptor, Index, Manifest, Repository, parse
 
 _MAX_CONFIG = 8 << 20
-_KINDS = (attached.EVIDENCE, attached.BINDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class Wish:
         any_host: It is for another machine than this one.
     """
 
-    wanted: Wanted = Wanted()
+    wanted: Wanted
     locked: bool = False
     candidate: bool = False
     verify: bool = True
@@ -97,62 +95,72 @@ class Found:
         }
 
 
-def find(bench: Workbench, name: str, wish: Wish, mover: Mover) -> tuple[Found, Repository]:
-    """Resolve a row's image in the registry and hold its evidence to what is wanted. Moves no layer.
+def pull(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> tuple[Found, ImageInfo | None]:
+    """Pull a row's image: resolve it, believe it or not, and only then move what is missing.
+
+    Args:
+        dry_run: Stop before a layer moves.
 
     Raises:
-        GateError: The registry has no such image (exit 5).
+        FindingsError: Something stands against it (exit 5).
+        GateError: There is no such image, or its name is taken here by another one (exit 5).
         InputError: No registry is configured, or a key cannot be used.
         NetworkError: The registry (exit 3).
+        EngineError: The engine or the disk (exit 3).
     """
+    mover = Mover(sink=bench.sink, verb="fetching")
+    with tempfile.TemporaryDirectory(prefix="pull-", dir=store.make_folder(bench.cache)) as scratch:
+        found, there = _find(bench, name, wish, mover, Path(scratch))
+        _refuse(found, wish)
+        return found, None if dry_run else _fetch(bench, found, there, mover)
+
+
+def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) -> tuple[Found, Repository]:
+    """Resolve a row's image in the registry, and hold its evidence to what is wanted."""
+    began = time.monotonic()
     env = bench.matrix.get(name)
     target = prepare(bench, name, checked=False)
     wanted = names(env, target.rendering.id8, need_registry(bench))
-    tag = (
-        f"candidate-{target.rendering.id8}" if wish.candidate
-        else wanted.proven.rpartition(":")[2] if wish.locked
-        else "validated"
-    )  # fmt: skip
-    there = repository(bench, parse(f"{wanted.repository}:{tag}"), mover.event)
-    mover.event(PhaseStarted(phase="resolve", detail=f"{wanted.repository}:{tag}"))
-    began = time.monotonic()
+    own_tag = wanted.proven.rpartition(":")[2]
+    tag = f"candidate-{target.rendering.id8}" if wish.candidate else own_tag if wish.locked else "validated"
+    ref = f"{wanted.repository}:{tag}"
+    there = repository(bench, parse(ref), mover.event)
+    mover.event(PhaseStarted(phase="resolve", detail=ref))
     manifest = _manifest(there, tag, env)
     own = blobs(bench)
     config = _config(there, own, manifest)
     diff_ids = unpacking.layers_of(config)
     if len(diff_ids) != len(manifest.layers):
-        raise EngineError(f"{there.name}:{tag}: its config states {len(diff_ids)} layers, its manifest {len(manifest.layers)}")
+        count = len(manifest.layers)
+        raise EngineError(f"{ref}: its config states {len(diff_ids)} layers, its manifest {count}")
     identity = ImageIdentity(config_digest=manifest.config.digest, diff_ids=diff_ids)
-    verified = _verified(bench, env, identity, f"{wanted.repository}:{tag}", there, manifest, own, wish)
+    level = Level.BUILT if wish.candidate and wish.wanted.level is None else wish.wanted.level
+    subject = subject_of(env, identity, ref, dataclasses.replace(wish.wanted, level=level), bench.trusted_keys)
+    verified = believe(subject, there, manifest, own, scratch)
     record = verified.record
-    portability = record.portability if record else {}
     host = (
-        host_objections(env, portability, record.platform if record else "")
-        if bench.engine.local and not wish.any_host
+        host_objections(env, record.portability, record.platform)
+        if record is not None and bench.engine.local and not wish.any_host
         else []
     )
-    count = unpacking.layers_there(bench.engine, diff_ids)
+    there_already = unpacking.layers_there(bench.engine, diff_ids)
     mover.event(PhaseDone(phase="resolve", seconds=time.monotonic() - began, detail=manifest.descriptor.digest[:19]))
     found = Found(
         env=env,
-        ref=f"{wanted.repository}:{tag}",
+        ref=ref,
         manifest=manifest,
         config=config,
         verified=verified,
         host=tuple(host),
-        there=count,
-        missing=tuple({layer.digest: layer for layer in manifest.layers[count:]}.values()),
-        tags=_tags(wanted, wish, verified, manifest),
+        there=there_already,
+        missing=tuple({layer.digest: layer for layer in manifest.layers[there_already:]}.values()),
+        tags=_tags(env, wanted, wish, verified, manifest),
     )
     return found, there
 
 
-def refuse(found: Found, wish: Wish) -> None:
-    """Stop before a layer moves where something stands against the image.
-
-    Raises:
-        FindingsError: Something does (exit 5).
-    """
+def _refuse(found: Found, wish: Wish) -> None:
+    """Stop before a layer moves where something stands against the image."""
     against = [*(errors(found.verified.findings) if wish.verify else ()), *errors(found.host)]
     if against:
         raise FindingsError(
@@ -163,36 +171,93 @@ def refuse(found: Found, wish: Wish) -> None:
         )
 
 
-def pull(bench: Workbench, found: Found, there: Repository, mover: Mover) -> ImageInfo:
-    """Move the layers that are missing, load the image, look at it again, and only then give it its names.
-
-    Raises:
-        GateError: What the engine has made of it is another image, or its name is taken (exit 5).
-        NetworkError: The registry (exit 3).
-        EngineError: The engine or the disk (exit 3).
-    """
+def _fetch(bench: Workbench, found: Found, there: Repository, mover: Mover) -> ImageInfo:
+    """Move the layers that are missing, load the image, look at it again, and only then give it its names."""
     own = blobs(bench)
     began = time.monotonic()
-    mover.event(PhaseStarted(phase="pull", detail=f"{len(found.missing)} of {len(found.manifest.layers)} layers"))
     total = len(found.manifest.layers)
-    numbered = [
-        (f"layer {number}/{total}", layer)
-        for number, layer in enumerate(found.manifest.layers, 1)
-        if number > found.there
-    ]
-    unpacking.fetch(there, own, numbered, mover)
-    mover.event(PhaseDone(phase="pull", seconds=time.monotonic() - began))
-    began = time.monotonic()
-    mover.event(PhaseStarted(phase="load", detail="the engine unpacks"))
-    info = unpacking.load(bench.engine, found.manifest, found.config, own, skipped=found.there)
+    mover.event(PhaseStarted(phase="pull", detail=f"{total - found.there} of {total} layers"))
+    incoming = unpacking.Incoming(manifest=found.manifest, config=found.config, skipped=found.there)
+    info = unpacking.unpack(bench.engine, incoming, there, own, mover)
     _same(bench, info, found)
-    if found.verified.good and found.verified.path is not None:
+    refuse_other_bytes(bench.engine, found.tags[0], info)
+    if found.verified.good:
         _adopt(found.verified, info)
-    if found.tags:
-        refuse_other_bytes(bench.engine, found.tags[0], info)
     for tag in found.tags:
         bench.engine.tag(info.id, tag)
-    for _, layer in numbered:
+    # The engine has them; what they are called is remembered for a push.
+    for diff_id, layer in zip(info.diff_ids, found.manifest.layers, strict=True):
+        Layers(folder=own.folder).remember(diff_id, layer)
         own.remove(layer.digest)
-    mover.event(PhaseDone(phase="load", seconds=time.monotonic() - began, detail=info.id[:19]))
+    mover.event(PhaseDone(phase="pull", seconds=time.monotonic() - began, detail=info.id[:19]))
     return info
+
+
+def _manifest(there: Repository, tag: str, env: Environment) -> Manifest:
+    """The manifest of a tag, pinned to its digest from here on; of several platforms the row's."""
+    try:
+        found = there.manifest(tag)
+        if isinstance(found, Index):
+            fitting = [each for each in found.manifests if each.platform in env.platforms]
+            if len(fitting) != 1:
+                said = ", ".join(filter(None, (each.platform for each in found.manifests))) or "none that is named"
+                raise GateError(
+                    f"{there.name}:{tag} is for {said}; the row {env.name} is for {', '.join(env.platforms)}"
+                )
+            found = there.manifest(fitting[0].digest)
+    except Missing as error:
+        names = [each for each in there.tags() if not each.startswith("sha256-")]
+        said = f"it has {', '.join(names[:8])}" if names else "it has no image of that row"
+        raise GateError(
+            f"there is no {there.name}:{tag}; {said}",
+            hint=f"Build it here: envbuild build {env.name}. Or have it pushed: envbuild push {env.name}",
+        ) from error
+    if not isinstance(found, Manifest) or found.artifact_type:
+        raise GateError(f"{there.name}:{tag} is no image")
+    return found
+
+
+def _config(there: Repository, own: Blobs, manifest: Manifest) -> bytes:
+    if manifest.config.size > _MAX_CONFIG:
+        raise EngineError(f"{there.name}: the image's config has {manifest.config.size} bytes, which is none")
+    return own.fetch(there, manifest.config).read_bytes()
+
+
+def _tags(env: Environment, wanted: Names, wish: Wish, verified: Verified, manifest: Manifest) -> tuple[str, ...]:
+    """The names that it gets here: what the registry calls it proves nothing, its evidence does."""
+    record = verified.record
+    if not verified.good or record is None:
+        return (f"{wanted.repository}:unverified-{manifest.config.digest[7:15]}",)
+    id8 = (record.target_id or manifest.config.digest.removeprefix("sha256:"))[:8]
+    if wish.candidate:
+        return (f"{wanted.repository}:candidate-{id8}",)
+    own = Names(repository=wanted.repository, id_tag=f"{wanted.id_tag.rpartition('-')[0]}-{id8}")
+    enough = record.level.rank >= env.required_level.rank
+    return (own.proven, own.moving) if enough else (own.below(record.level),)
+
+
+def _same(bench: Workbench, info: ImageInfo, found: Found) -> None:
+    """That the engine's image is the one that was resolved: by its id where that is the config's digest, else whole.
+
+    Raises:
+        GateError: It is another one.
+    """
+    if info.id == found.manifest.config.digest:
+        return
+    with bench.engine.save(info.id) as stream:
+        identity = archive.read(stream, lambda path: False).identity
+    if identity.config_digest != found.manifest.config.digest:
+        raise GateError(
+            f"the engine has made {identity.config_digest[:19]} of {found.manifest.config.digest[:19]}",
+            hint="Nothing was tagged.",
+        )
+
+
+def _adopt(verified: Verified, info: ImageInfo) -> None:
+    path, record = verified.path, verified.record
+    assert path is not None and record is not None
+    envelope = evidence.envelope_of(path)
+    data = evidence.read_bounded(path, MAX_BYTES)
+    evidence.adopt(record, data, envelope.read_bytes() if envelope.is_file() else None, info.id)
+    if record.target_id is not None:
+        evidence.remember_built(record.target_id, info.id)

@@ -9,7 +9,7 @@ from typing import Any
 
 from envbuild.collector.hardware import level as cpu_level
 from envbuild.elf.gpucode import cubin_runs_on
-from envbuild.judge.versions import parse
+from envbuild.facts.versions import parse
 from envbuild.model import Environment, Finding, Severity
 from envbuild.pipeline import gpus
 
@@ -36,7 +36,9 @@ def _architecture(env: Environment, image_platform: str) -> Iterator[Finding]:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     wanted = image_platform.split("/")[1] if "/" in image_platform else machine
     if wanted != machine:
-        yield _finding(env, "host.platform", f"the image is for {image_platform}; this host is linux/{machine}", _ANYWAY)
+        yield _finding(
+            env, "host.platform", f"the image is for {image_platform}; this host is linux/{machine}", _ANYWAY
+        )
 
 
 def _cpu(env: Environment, portability: Mapping[str, Any], cpuinfo: Path) -> Iterator[Finding]:
@@ -48,16 +50,14 @@ def _cpu(env: Environment, portability: Mapping[str, Any], cpuinfo: Path) -> Ite
     except OSError:
         return
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    here = cpu_level(flags)
+    here = str(cpu_level(flags))
     if flags and _LEVELS.index(here) < _LEVELS.index(wanted):
         message = f"the image's ops use instructions of {wanted}; this CPU has those of {here}"
         fix = f"Build the row on a lower baseline (its `baseline`, then envbuild build {env.name}). {_ANYWAY}"
         yield _finding(env, "host.cpu", message, fix)
 
 
-def _gpu(
-    env: Environment, portability: Mapping[str, Any], host: gpus.HostGpus | gpus.DriverFault
-) -> Iterator[Finding]:
+def _gpu(env: Environment, portability: Mapping[str, Any], host: gpus.HostGpus | gpus.DriverFault) -> Iterator[Finding]:
     if isinstance(host, gpus.DriverFault):
         severity = Severity.INFO if host.absent else Severity.WARNING
         fix = "It will be of use on a host that has one." if host.absent else "Repair the driver: envbuild doctor"
@@ -76,7 +76,5 @@ def _gpu(
             break
 
 
-def _finding(
-    env: Environment, rule: str, message: str, fix: str, *, severity: Severity = Severity.ERROR
-) -> Finding:
+def _finding(env: Environment, rule: str, message: str, fix: str, *, severity: Severity = Severity.ERROR) -> Finding:
     return Finding(rule=rule, severity=severity, subject=env.name, message=message, fix=fix)

@@ -6,12 +6,12 @@ that it does not have (moby, image/tarexport/load.go): an archive without the ot
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from envbuild.engines import DockerEngine, ImageInfo
@@ -42,50 +42,66 @@ def layers_there(engine: DockerEngine, diff_ids: tuple[str, ...]) -> int:
     return best
 
 
-def fetch(there: Repository, blobs: Blobs, wanted: list[tuple[str, Descriptor]], mover: Mover) -> None:
-    """Bring blobs here, several at a time; ``wanted`` says what each is called.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """An image on its way into the engine.
+
+    Attributes:
+        config: The bytes of its config.
+        skipped: So many of its layers, from the bottom, are the engine's already.
+    """
+
+    manifest: Manifest
+    config: bytes = field(repr=False)
+    skipped: int
+
+    @property
+    def wanted(self) -> list[tuple[str, Descriptor]]:
+        """What has to be moved, each once, and what it is called."""
+        layers, found = self.manifest.layers, dict[str, tuple[str, Descriptor]]()
+        for number, layer in enumerate(layers, 1):
+            if number > self.skipped:
+                found.setdefault(layer.digest, (f"layer {number}/{len(layers)}", layer))
+        return list(found.values())
+
+
+def unpack(engine: DockerEngine, incoming: Incoming, there: Repository, blobs: Blobs, mover: Mover) -> ImageInfo:
+    """Move what is missing, several layers at a time, and give it to the engine while the rest is on its way.
 
     Raises:
-        NetworkError: One does not come.
-        EngineError: The disk, which is looked at first.
+        NetworkError: A layer does not come.
+        EngineError: The disk, which is looked at first; or the engine, which does not take the image.
     """
-    missing = {blob.digest: (name, blob) for name, blob in wanted}
-    need = sum(blob.size for _, blob in missing.values() if not blobs.has(blob))
+    wanted = incoming.wanted
+    need = sum(blob.size for _, blob in wanted if not blobs.has(blob))
     _room(blobs.folder, need)
 
-    def one(name: str, blob: Descriptor) -> None:
+    def one(name: str, blob: Descriptor) -> Path:
         here = blobs.has(blob)
         mover.start(blob, name)
-        blobs.fetch(there, blob, moved=lambda count: mover.progress(blob, count), sink=mover.event)
+        path = blobs.fetch(there, blob, moved=lambda count: mover.progress(blob, count), sink=mover.event)
         mover.done(blob, cached=here)
+        return path
 
     with ThreadPoolExecutor(_LINES) as pool:
-        running = [pool.submit(one, name, blob) for name, blob in missing.values()]
+        coming = {blob.digest: pool.submit(one, name, blob) for name, blob in wanted}
         try:
-            for each in running:
-                each.result()
+            engine.load(_archive(incoming, coming))
         except BaseException:
-            for each in running:
+            for each in coming.values():
                 each.cancel()
             raise
+    return _taken(engine, incoming)
 
 
-def load(engine: DockerEngine, manifest: Manifest, config: bytes, blobs: Blobs, *, skipped: int) -> ImageInfo:
-    """Give an image to the engine, and look at what it has made of it.
-
-    Args:
-        skipped: So many layers, from the bottom, are the engine's already.
-
-    Raises:
-        EngineError: It does not take it, or has made another image of it.
-    """
-    diff_ids = tuple(json.loads(config)["rootfs"]["diff_ids"])
-    engine.load(_archive(manifest, config, blobs, skipped))
-    info = engine.image(manifest.config.digest) or _by_layers(engine, diff_ids)
+def _taken(engine: DockerEngine, incoming: Incoming) -> ImageInfo:
+    """What the engine has made of it."""
+    diff_ids = layers_of(incoming.config)
+    digest = incoming.manifest.config.digest
+    info = engine.image(digest) or _by_layers(engine, diff_ids)
     if info is None or info.diff_ids != diff_ids:
         raise EngineError(
-            f"the engine did not take the image {manifest.config.digest[:19]}",
-            hint="Its log says why. Nothing was tagged.",
+            f"the engine did not take the image {digest[:19]}", hint="Its log says why. Nothing was tagged."
         )
     return info
 
@@ -96,16 +112,17 @@ def _by_layers(engine: DockerEngine, diff_ids: tuple[str, ...]) -> ImageInfo | N
     return max(found, key=lambda info: info.created, default=None)
 
 
-def _archive(manifest: Manifest, config: bytes, blobs: Blobs, skipped: int) -> Iterator[bytes]:
-    """An image as ``docker load`` takes it: manifest.json, config, layers as they are packed."""
-    name = f"{manifest.config.digest.removeprefix('sha256:')}.json"
-    places = [f"{layer.digest.removeprefix('sha256:')}/layer.tar" for layer in manifest.layers]
+def _archive(incoming: Incoming, coming: Mapping[str, Future[Path]]) -> Iterator[bytes]:
+    """An image as ``docker load`` takes it: manifest.json, config, layers as they are packed and as they come."""
+    layers = incoming.manifest.layers
+    name = f"{incoming.manifest.config.digest.removeprefix('sha256:')}.json"
+    places = [f"{layer.digest.removeprefix('sha256:')}/layer.tar" for layer in layers]
     listing = json.dumps([{"Config": name, "RepoTags": None, "Layers": places}]).encode()
     yield from _member("manifest.json", listing)
-    yield from _member(name, config)
-    for place, layer in _once(zip(places[skipped:], manifest.layers[skipped:], strict=True)):
-        yield _header(place, layer.size)
-        path = blobs.path(layer.digest)
+    yield from _member(name, incoming.config)
+    for _, layer in incoming.wanted:
+        path = coming[layer.digest].result()
+        yield _header(f"{layer.digest.removeprefix('sha256:')}/layer.tar", layer.size)
         try:
             with path.open("rb") as file:
                 while block := file.read(_CHUNK):
@@ -114,14 +131,6 @@ def _archive(manifest: Manifest, config: bytes, blobs: Blobs, skipped: int) -> I
             raise disk_error(path, error) from error
         yield _padding(layer.size)
     yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-def _once(pairs: Iterable[tuple[str, Descriptor]]) -> Iterator[tuple[str, Descriptor]]:
-    seen: set[str] = set()
-    for place, layer in pairs:
-        if place not in seen:
-            seen.add(place)
-            yield place, layer
 
 
 def _member(name: str, data: bytes) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,15 @@ def verify(bench: Workbench, reference: str, *, row: str | None, wanted: Wanted)
     return answer(subject)
 
 
-def answer(subject: Subject) -> Verified:
-    """Hold everything that the store has about an image to what is wanted, and report on what comes closest."""
-    seen = [_examine(subject, path) for path in evidence.stored(subject.identity.config_digest)]
+def answer(subject: Subject, records: Sequence[Path] | None = None) -> Verified:
+    """Hold evidence of an image to what is wanted, and report on what comes closest.
+
+    Args:
+        subject: The image, and what is wanted.
+        records: The records; everything that the store has about the image without them.
+    """
+    paths = evidence.stored(subject.identity.config_digest) if records is None else records
+    seen = [_examine(subject, path) for path in paths]
     mine = [each for each in seen if _row_of(each) == subject.env.name]
     best = min(mine, key=_shortcoming, default=None)
     findings = [] if best is None else list(best.findings)
