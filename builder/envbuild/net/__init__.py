@@ -2,10 +2,11 @@
 
 from envbuild.net.ask import Reply, answers, ask, unix_get
 from envbuild.net.http import Client
-from envbuild.net.types import Answer, Missing, NetworkError, NoRanges
-from envbuild.net.wire import Broken, Route, Wire
+from envbuild.net.types import Answer, Missing, NetworkError, NoRanges, TooLong
+from envbuild.net.wire import TRICKLE, Broken, Route, Wire
 
 __all__ = [
+    "TRICKLE",
     "Answer",
     "Broken",
     "Client",
@@ -14,6 +15,7 @@ __all__ = [
     "NoRanges",
     "Reply",
     "Route",
+    "TooLong",
     "Wire",
     "answers",
     "ask",

@@ -40,3 +40,9 @@ class NoRanges(NetworkError):
     """A server sends whole files only."""
 
     code = "no-ranges"
+
+
+class TooLong(NetworkError):
+    """An answer is longer than is sensible."""
+
+    code = "too-long"
