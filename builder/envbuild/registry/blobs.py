@@ -213,9 +213,9 @@ class _Growing:
         self.size, self.sum = 0, hashlib.sha256()
 
 
-def disk_error(path: Path, error: OSError, what: str = "write") -> EngineError:
+def disk_error(path: Path, error: OSError) -> EngineError:
     """What a full or closed disk is called."""
     return EngineError(
-        f"cannot {what} {path}: {error.strerror or error}",
+        f"cannot write {path}: {error.strerror or error}",
         hint="Free some space (envbuild prune), or set [paths] cache to a folder on another disk.",
     )
