@@ -1,7 +1,7 @@
 """Connections that wait for nobody longer than agreed, and take one answer at a time.
 
-What requests and urllib3 leave open: a server that sends its headers byte by byte resets their time-out with every byte,
-and the body of a redirect that is not followed is read nevertheless, whatever its length.
+What requests and urllib3 leave open: a server that sends its headers byte by byte resets their time-out with every
+byte, and the body of a redirect that is not followed is read nevertheless, whatever its length.
 """
 
 from __future__ import annotations

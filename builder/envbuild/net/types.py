@@ -25,15 +25,26 @@ class Answer:
 
 
 class NetworkError(EngineError):
-    """A server does not answer, or not as it should (exit 3)."""
+    """A server does not answer, or not as it should (exit 3).
+
+    Attributes:
+        status: The HTTP status that says so; 0 where it is something else.
+    """
 
     code = "network"
+    status: int = 0
 
 
 class Missing(NetworkError):
     """A server answers that it has no such thing (404 or 410)."""
 
     code = "missing"
+
+
+class Untrusted(NetworkError):
+    """A server's certificate is not trusted."""
+
+    code = "certificate"
 
 
 class NoRanges(NetworkError):

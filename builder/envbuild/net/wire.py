@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from envbuild.net.manners import innermost, reason, shown
-from envbuild.net.types import NetworkError, TooLong
+from envbuild.net.types import NetworkError, TooLong, Untrusted
 
 if TYPE_CHECKING:
     import requests
@@ -82,7 +82,8 @@ class Wire:
             data: Bytes, or a readable of them.
 
         Raises:
-            NetworkError: The server's certificate is not trusted, or there is no CA bundle.
+            Untrusted: The server's certificate is not trusted.
+            NetworkError: There is no CA bundle where one was named.
             Broken: No answer.
         """
         import requests
@@ -151,7 +152,7 @@ class Wire:
         """What it means that nothing came."""
         inner, ca = innermost(error), self.route.ca
         if isinstance(inner, ssl.SSLCertVerificationError):
-            return NetworkError(f"{shown(url)}: its certificate is not trusted ({reason(error)})", hint=CA_HINT)
+            return Untrusted(f"{shown(url)}: its certificate is not trusted ({reason(error)})", hint=CA_HINT)
         # requests has no error of its own for a bundle that is not there; one without certificates is OpenSSL's X509.
         if ca is not None and (not ca.exists() or (isinstance(inner, ssl.SSLError) and inner.library == "X509")):
             return NetworkError(f"{ca}: no CA bundle can be read there", hint=CA_HINT)

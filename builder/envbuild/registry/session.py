@@ -184,8 +184,7 @@ class Session:
             self._refuse(response, access)
         response.close()
         if wait >= 1:
-            said = f"{self.address} answers {response.status_code}; asking again in {wait:.0f} s"
-            self._sink(Note(message=said))
+            self._sink(Note(message=f"{self.address} answers {response.status_code}; asking again in {wait:.0f} s"))
         return wait
 
     def _followed(self, request: _Request) -> requests.Response:
@@ -267,20 +266,23 @@ class Session:
         response.close()
         tail = f": {said}" if said else ""
         if status == 404:
-            raise Missing(f"{place}: not there (404){tail}")
-        if status in (401, 403):
+            failure: NetworkError = Missing(f"{place}: not there (404){tail}")
+        elif status in (401, 403):
             account = self._login(access)
             who = f"the login from {account.origin}" if account else "somebody without a login"
             do = "push to" if access.push else "pull from"
             login = f"docker login {self.address}"
-            raise NoAccess(
+            failure = NoAccess(
                 f"{self.address}: {who} may not {do} {access.repository} ({status}){tail}",
                 hint=f"{login} as somebody who may" if account else f"Log in, and this uses it too: {login}",
             )
-        asked = retry_after(response.headers.get("Retry-After", ""))
-        patience = f", and asks to wait {asked:.0f} seconds" if asked else ""
-        message = f"{place}: the registry answers {status}{patience}{tail}"
-        raise Again(message, hint=AGAIN_HINT) if status in _AGAIN else NetworkError(message)
+        else:
+            asked = retry_after(response.headers.get("Retry-After", ""))
+            patience = f", and asks to wait {asked:.0f} seconds" if asked else ""
+            message = f"{place}: the registry answers {status}{patience}{tail}"
+            failure = Again(message, hint=AGAIN_HINT) if status in _AGAIN else NetworkError(message)
+        failure.status = status
+        raise failure
 
     def _said(self, response: requests.Response) -> str:
         """The registry's own words for an error."""

@@ -59,16 +59,16 @@ def fetch(wire: Wire, registry: str, challenge: Challenge, scopes: tuple[str, ..
         scopes: What it is for, such as ``repository:team/cpu:pull``.
 
     Raises:
-        NoAccess: The token server refuses.
-        NetworkError: It is none that may be told a password, or gives something else.
+        NoAccess: The token server refuses, is none that may be told a password, or gives something else.
+        NetworkError: Its certificate is not trusted.
         Broken: It does not answer.
     """
-    realm = joined(registry, challenge.realm) if challenge.realm else ""
+    realm = _usable(registry, challenge.realm)
     place = shown(realm)
     # Plain HTTP is spoken to a registry of this machine only; its token server may be of this machine too, not another.
-    near = registry.startswith("http:") and urls.is_loopback(realm)
-    if not realm.startswith("https:") and not (near and realm):
-        raise NetworkError(f"{shown(registry)}: wants a token from {place or 'nowhere'}, which is not reached over TLS")
+    near = registry.startswith("http:") and realm.startswith("http:") and urls.is_loopback(realm)
+    if not realm.startswith("https:") and not near:
+        raise NoAccess(f"{shown(registry)}: wants a token from {place or 'nowhere'}, which is not reached over TLS")
     if account is not None and account.token:
         form = {
             "grant_type": "refresh_token", "service": challenge.service, "client_id": _CLIENT,
@@ -92,12 +92,18 @@ def fetch(wire: Wire, registry: str, challenge: Challenge, scopes: tuple[str, ..
         message = f"{place}: gives no token ({status})" + (
             f" for the login from {account.origin}" if account else " to somebody without a login"
         )
-        kind = NoAccess if status in (400, 401, 403) else NetworkError
-        raise kind(message, hint=f"Log in again: docker login {urlsplit(registry).netloc}")
+        raise NoAccess(message, hint=f"Log in again: docker login {urlsplit(registry).netloc}")
     token = _token(body)
     if token is None:
-        raise NetworkError(f"{place}: answers with something else than a token")
+        raise NoAccess(f"{place}: answers with something else than a token")
     return token
+
+
+def _usable(registry: str, realm: str) -> str:
+    try:
+        return joined(registry, realm) if realm else ""
+    except NetworkError:
+        return ""
 
 
 def _token(body: bytes) -> str | None:
