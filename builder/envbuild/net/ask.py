@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from envbuild.net.manners import joined
+
+_REDIRECTS = 10
 
 
 def answers(
@@ -29,83 +32,28 @@ def answers(
     # Imported here: it costs a tenth of a second, and most commands never get here.
     import requests
 
+    from envbuild.net.pool import Plain
+
     # Besides requests' own errors there are urllib3's and idna's for odd names and addresses, and OSError for a CA
     # file that is not there; to the caller all of them mean the same.
-    with contextlib.suppress(Exception), requests.Session() as session:
-        answer = session.get(
-            url,
-            timeout=timeout,
-            stream=True,
-            verify=str(ca) if ca is not None else None,
-            proxies=dict(proxies) if proxies else None,
-        )
-        answer.close()
-        return answer.status_code < below
-    return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What an HTTP server said; ``headers`` by their names in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-def ask(
-    method: str,
-    url: str,
-    *,
-    timeout: float,
-    headers: Mapping[str, str] | None = None,
-    ca: Path | None = None,
-    proxies: Mapping[str, str] | None = None,
-    limit: int = 1 << 22,
-) -> Reply:
-    """One HTTP request, with no credentials but those in ``headers`` (no netrc); redirects are followed.
-
-    Args:
-        method: GET or HEAD.
-        url: What to ask for.
-        timeout: Limit in seconds, for the connection and for each piece of the answer.
-        ca: CA bundle (file or folder) in place of the default one.
-        proxies: Proxy URL by scheme, in place of the environment's; an empty one means none.
-        limit: Most bytes of the body.
-
-    Raises:
-        OSError: Nothing answers, not in time, or with more than ``limit``.
-    """
-    import requests
-
-    try:
-        with requests.Session() as session:
-            # Of the environment only this: left to itself, requests also takes ~/.netrc.
-            session.trust_env = False
-            session.max_redirects = 5
-            bundle = ca or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-            with session.request(
-                method,
+    with contextlib.suppress(Exception), Plain() as session:
+        for _ in range(_REDIRECTS):
+            answer = session.get(
                 url,
-                headers=dict(headers or {}),
                 timeout=timeout,
                 stream=True,
-                verify=str(bundle) if bundle else True,
+                allow_redirects=False,
+                auth=requests.utils.get_netrc_auth(url),
+                verify=str(ca or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or "")
+                or True,
                 proxies=dict(proxies) if proxies else requests.utils.get_environ_proxies(url),
-            ) as answer:
-                body = b""
-                for block in answer.iter_content(1 << 16):
-                    body += block
-                    if len(body) > limit:
-                        raise OSError(0, f"the answer is longer than {limit} bytes")
-                names = {name.lower(): value for name, value in answer.headers.items()}
-                return Reply(status=answer.status_code, headers=names, body=body)
-    except OSError:
-        # requests' own errors are OSErrors too.
-        raise
-    except Exception as error:
-        # urllib3 and idna have errors of their own for odd names and addresses.
-        raise OSError(0, str(error)) from error
+            )
+            answer.close()
+            target = answer.headers.get("Location")
+            if not answer.is_redirect or not target:
+                return answer.status_code < below
+            url = joined(url, target)
+    return False
 
 
 def unix_get(socket_path: str, target: str, *, timeout: float) -> tuple[int, dict[str, str], bytes]:

@@ -11,10 +11,10 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from envbuild.events import Note, Sink, discard
-from envbuild.net.manners import account, backoff, origin, retry_after, shown, without_account
+from envbuild.net.manners import account, backoff, joined, origin, retry_after, shown, without_account
 from envbuild.net.types import Answer, Missing, NetworkError, NoRanges
 from envbuild.net.wire import Broken, Route, Wire
 
@@ -28,7 +28,7 @@ _LONGEST_WAIT = 60.0
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _AGAIN_HINT = "run it again: what was read is kept"
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})$")
 
 
 T = TypeVar("T")
@@ -101,9 +101,9 @@ class Client:
         opened: list[requests.Response] = []
 
         def begun(response: requests.Response, place: str) -> Iterator[bytes]:
+            opened.append(response)
             if response.status_code != 200:
                 raise NetworkError(f"{place}: the answer is {response.status_code}, and a file was expected")
-            opened.append(response)
             return self._blocks(response, place, limit)
 
         try:
@@ -166,9 +166,7 @@ class Client:
             if response.status_code not in _MOVED or not target:
                 return response, place
             response.close()
-            here = urljoin(bare, target)
-            if urlsplit(here).scheme not in ("http", "https"):
-                raise NetworkError(f"{place}: leads to {urlsplit(here).scheme}:, which is not followed")
+            here = joined(bare, target)
             if place.startswith("https:") and here.startswith("http:"):
                 raise NetworkError(f"{place}: leads from https to http, which is not followed")
         raise NetworkError(f"{shown(url)}: more than {_REDIRECTS} redirects")

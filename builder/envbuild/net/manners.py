@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+
+from envbuild.net.types import NetworkError
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
@@ -26,6 +29,23 @@ def shown(url: str) -> str:
     return urlunsplit(parts._replace(query="***" if parts.query else ""))
 
 
+def joined(base: str, target: str) -> str:
+    """Where an answer from ``base`` leads to.
+
+    Raises:
+        NetworkError: It is no address that can be asked.
+    """
+    try:
+        there = urljoin(base, target)
+        parts = urlsplit(there)
+        if parts.hostname and parts.port != 0 and parts.scheme in ("http", "https"):
+            return there
+        where = f"{parts.scheme}:"
+    except ValueError:
+        where = "an address that is none"
+    raise NetworkError(f"{shown(base)}: leads to {where}, which is not followed")
+
+
 def account(url: str) -> tuple[str, str] | None:
     """User and password in ``url``; None without."""
     user, at, _ = urlsplit(url).netloc.rpartition("@")
@@ -44,17 +64,25 @@ def retry_after(text: str) -> float | None:
     """Seconds of a Retry-After header, from a number or a date; None without one."""
     import email.utils
 
-    if text.strip().isdigit():
+    if re.fullmatch("[0-9]+", text.strip()):
         return float(text.strip()[:9])
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         wanted = email.utils.parsedate_to_datetime(text)
-        now = datetime.datetime.now(wanted.tzinfo)
-        return max(0.0, (wanted - now).total_seconds())
+        # "-0000" is UTC too, and comes without a zone.
+        wanted = wanted if wanted.tzinfo else wanted.replace(tzinfo=datetime.timezone.utc)
+        return max(0.0, (wanted - datetime.datetime.now(datetime.timezone.utc)).total_seconds())
     return None
 
 
 def reason(error: BaseException) -> str:
     """The innermost cause, in a few words: the texts around it repeat URLs."""
+    inner: Any = innermost(error)
+    said = getattr(inner, "strerror", None)
+    return str(said) if said else type(inner).__name__
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The error that the others are wrapped around."""
     inner: Any = error
     for _ in range(8):
         nested = getattr(inner, "reason", None)
@@ -63,5 +91,5 @@ def reason(error: BaseException) -> str:
         if nested is None:
             break
         inner = nested
-    said = getattr(inner, "strerror", None)
-    return str(said) if said else type(inner).__name__
+    found: BaseException = inner
+    return found

@@ -25,9 +25,14 @@ class Answer:
 
 
 class NetworkError(EngineError):
-    """A server does not answer, or not as it should (exit 3)."""
+    """A server does not answer, or not as it should (exit 3).
+
+    Attributes:
+        status: The HTTP status that says so; 0 where it is something else.
+    """
 
     code = "network"
+    status: int = 0
 
 
 class Missing(NetworkError):
@@ -36,7 +41,19 @@ class Missing(NetworkError):
     code = "missing"
 
 
+class Untrusted(NetworkError):
+    """A server's certificate is not trusted."""
+
+    code = "certificate"
+
+
 class NoRanges(NetworkError):
     """A server sends whole files only."""
 
     code = "no-ranges"
+
+
+class TooLong(NetworkError):
+    """An answer is longer than is sensible."""
+
+    code = "too-long"

@@ -5,6 +5,7 @@ Redirects are not followed here, so that whoever does decides anew for every hos
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from envbuild.net.manners import reason, shown
-from envbuild.net.types import NetworkError
+from envbuild.net.manners import innermost, reason, shown
+from envbuild.net.types import NetworkError, TooLong, Untrusted
 
 if TYPE_CHECKING:
     import requests
 
 CHUNK = 1 << 18
 # Less than this in a time-out's worth of time is no transfer: somebody keeps the line busy (bytes).
-_TRICKLE = 1 << 16
+TRICKLE = 1 << 16
 CA_HINT = "name the site's CA bundle: [network] ca (for package indexes: [pip] cert) in envbuild.toml"
 
 
@@ -81,7 +82,8 @@ class Wire:
             data: Bytes, or a readable of them.
 
         Raises:
-            NetworkError: The server's certificate is not trusted.
+            Untrusted: The server's certificate is not trusted.
+            NetworkError: There is no CA bundle where one was named.
             Broken: No answer.
         """
         import requests
@@ -105,53 +107,66 @@ class Wire:
                 auth=auth,
                 data=data,
             )
-        except requests.exceptions.SSLError as error:
-            raise NetworkError(
-                f"{shown(url)}: its certificate is not trusted ({reason(error)})", hint=CA_HINT
-            ) from None
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             # Not chained: the original text repeats the URL, and a proxy's with its password.
-            raise Broken(shown(url), f"does not answer ({reason(error)})") from None
+            raise self._failure(url, error) from None
 
-    def blocks(self, response: requests.Response, place: str, limit: int) -> Iterator[bytes]:
+    def blocks(self, response: requests.Response, place: str, limit: int, *, decode: bool = True) -> Iterator[bytes]:
         """The body of an answer, as it comes.
 
         Args:
             place: What messages call it.
             limit: Bytes, decompressed, after which it is refused.
+            decode: Whether to undo a compression of the transfer.
 
         Raises:
-            NetworkError: More than ``limit``.
+            TooLong: More than ``limit``.
             Broken: It broke off, or trickles.
         """
         import requests
         import urllib3
 
         size = mark = 0
-        ends = time.monotonic() + self.route.timeout
+        waited = 0.0
         try:
-            # What has arrived, and not a full chunk: that would wait as long as a byte comes now and then.
-            while block := response.raw.read1(CHUNK, decode_content=True):
+            while True:
+                # Only the time that the server takes: whoever reads may be slow, too.
+                since = time.monotonic()
+                # What has arrived, and not a full chunk: that would wait as long as a byte comes now and then.
+                block = response.raw.read1(CHUNK, decode_content=decode)
+                waited += time.monotonic() - since
+                if not block:
+                    return
                 size += len(block)
                 if size > limit:
-                    raise NetworkError(f"{place}: more than the {limit} bytes that are sensible here")
-                if (now := time.monotonic()) > ends:
-                    if size - mark < _TRICKLE:
+                    raise TooLong(f"{place}: more than the {limit} bytes that are sensible here")
+                if waited > self.route.timeout:
+                    if size - mark < TRICKLE:
                         raise Broken(place, "sends too slowly")
-                    mark, ends = size, now + self.route.timeout
+                    mark, waited = size, 0.0
                 yield block
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             raise Broken(place, f"the answer broke off ({reason(error)})") from None
 
+    def _failure(self, url: str, error: Exception) -> NetworkError | Broken:
+        """What it means that nothing came."""
+        inner, ca = innermost(error), self.route.ca
+        if isinstance(inner, ssl.SSLCertVerificationError):
+            return Untrusted(f"{shown(url)}: its certificate is not trusted ({reason(error)})", hint=CA_HINT)
+        # requests has no error of its own for a bundle that is not there; one without certificates is OpenSSL's X509.
+        if ca is not None and (not ca.exists() or (isinstance(inner, ssl.SSLError) and inner.library == "X509")):
+            return NetworkError(f"{ca}: no CA bundle can be read there", hint=CA_HINT)
+        return Broken(shown(url), f"does not answer ({reason(error)})")
+
     def _session(self) -> requests.Session:
-        import requests
         import urllib3
+
+        from envbuild.net.pool import Plain
 
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
-            session = self._local.session = requests.Session()
             # Proxies and certificates come from the site's settings, which have read the environment already.
-            session.trust_env = False
+            session = self._local.session = Plain()
             if self.route.unverified:
                 # The site said so; urllib3 need not say it again for every request.
                 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)

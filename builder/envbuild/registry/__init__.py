@@ -1,6 +1,7 @@
 """Registries, by the OCI distribution specification: what is in them, and the way of blobs there and back."""
 
 from envbuild.registry.blobs import Blobs
+from envbuild.registry.connect import connect
 from envbuild.registry.manifests import Descriptor, Index, Manifest, NotUnderstood
 from envbuild.registry.reference import HUB, Reference, mirrored, parse
 from envbuild.registry.repository import Repository
@@ -22,6 +23,7 @@ __all__ = [
     "Repository",
     "Sent",
     "Session",
+    "connect",
     "mirrored",
     "parse",
     "push_blob",

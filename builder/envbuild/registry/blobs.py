@@ -11,20 +11,23 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from envbuild import store
 from envbuild.errors import EngineError
 from envbuild.events import Note, Sink, discard
-from envbuild.net import Broken, NetworkError
+from envbuild.net import TRICKLE, Broken, NetworkError, TooLong
 from envbuild.net.manners import backoff
 from envbuild.registry.manifests import Descriptor
 from envbuild.registry.repository import Repository
-from envbuild.registry.types import AGAIN_HINT
+from envbuild.registry.types import AGAIN_HINT, Again
+
+if TYPE_CHECKING:
+    import requests
 
 _CHUNK = 1 << 20
-# In a row without one byte more: a connection that brings something may break as often as it likes.
-_IDLE_ATTEMPTS = 5
+# In a row that bring next to nothing: a connection that brings something may break as often as it likes.
+IDLE_ATTEMPTS = 5
 Progress = Callable[[int], None]
 
 
@@ -108,13 +111,16 @@ class Blobs:
                         digest = self._complete(repository, descriptor, file, moved)
                         file.flush()
                         os.fsync(file.fileno())
+                    if digest == descriptor.digest:
+                        part.replace(path)
+                        return path
                 except OSError as error:
                     raise disk_error(part, error) from error
-                if digest == descriptor.digest:
-                    part.replace(path)
-                    return path
+                except TooLong:
+                    store.remove(part)
+                    raise
                 # It may be the old part of the file that is bad: once more, from the start.
-                moved(-part.stat().st_size)
+                moved(-descriptor.size)
                 store.remove(part)
                 if final:
                     raise NetworkError(
@@ -129,17 +135,31 @@ class Blobs:
         """Append what is missing; the digest of the whole file."""
         growing = _Growing(file, moved)
         growing.take_up(descriptor.size)
-        idle, furthest = 0, growing.size
+        effort = Effort(growing.size, descriptor.size)
         while growing.size < descriptor.size:
             broken = growing.more(repository, descriptor)
             if broken is None:
                 continue
-            idle = 0 if growing.size > furthest else idle + 1
-            furthest = max(growing.size, furthest)
-            if idle >= _IDLE_ATTEMPTS:
-                raise NetworkError(f"{broken.place}: {broken.reason}", hint=AGAIN_HINT) from broken
-            repository.session.pause(backoff(idle))
+            if effort.idle(growing.size) >= IDLE_ATTEMPTS:
+                raise Again(f"{broken.place}: {broken.reason}", hint=AGAIN_HINT) from broken
+            repository.session.pause(backoff(effort.count))
         return f"sha256:{growing.sum.hexdigest()}"
+
+
+class Effort:
+    """How often in a row a transfer broke off and was no further than before."""
+
+    def __init__(self, start: int, size: int) -> None:
+        self._furthest = start
+        self._size = size
+        self.count = 0
+
+    def idle(self, at: int) -> int:
+        """Count a transfer that broke off at this byte. A few bytes more are none: it would never end."""
+        further = at - self._furthest
+        self.count = 0 if further >= TRICKLE or (further > 0 and at == self._size) else self.count + 1
+        self._furthest = max(self._furthest, at)
+        return self.count
 
 
 class _Growing:
@@ -162,51 +182,43 @@ class _Growing:
             self._restart()
 
     def more(self, repository: Repository, descriptor: Descriptor) -> Broken | None:
-        """One request for the rest; what broke it off, if anything did."""
+        """One request for the rest; what broke it off, if anything did.
+
+        Raises:
+            NetworkError: It is refused, or longer than its descriptor says.
+        """
+        session, place = repository.session, f"{repository.name}: {descriptor.digest[:19]}"
+        headers = {"Range": f"bytes={self.size}-"} if self.size else {}
         try:
-            for block in _from(repository, descriptor, self.size):
-                self._file.write(block)
-                self.sum.update(block)
-                self.size += len(block)
-                self._moved(len(block))
-        except _Whole:
-            # The server sends whole files only.
-            self._restart()
-            return Broken(repository.name, "sends no parts of blobs, and breaks off")
+            with session.open(
+                "GET", repository.url(f"blobs/{descriptor.digest}"), repository.reading, headers=headers,
+                ok=frozenset({200, 206, 416}),
+            ) as response:  # fmt: skip
+                if self.size and response.status_code == 200:
+                    self._restart()  # the server sends whole files only
+                if not self._continues(response):
+                    self._restart()
+                    return Broken(place, "another part of it came than was asked for")
+                for block in session.blocks(response, descriptor.size - self.size):
+                    self._file.write(block)
+                    self.sum.update(block)
+                    self.size += len(block)
+                    self._moved(len(block))
         except Broken as broken:
             return broken
-        short = self.size < descriptor.size
-        return Broken(f"{repository.name}: {descriptor.digest[:19]}", "ended too early") if short else None
+        return Broken(place, "ended too early") if self.size < descriptor.size else None
+
+    def _continues(self, response: requests.Response) -> bool:
+        """Whether an answer's body is what comes next."""
+        if response.status_code == 200:
+            return True
+        said = response.headers.get("Content-Range", "").replace(" ", "")
+        return response.status_code == 206 and said.startswith(f"bytes{self.size}-")
 
     def _restart(self) -> None:
         self._file.truncate(0)
         self._moved(-self.size)
         self.size, self.sum = 0, hashlib.sha256()
-
-
-class _Whole(Exception):
-    """A part was asked for, and the whole comes."""
-
-
-def _from(repository: Repository, descriptor: Descriptor, start: int) -> Iterator[bytes]:
-    """The bytes of a blob from ``start`` on.
-
-    Raises:
-        Broken: The transfer broke off.
-        NetworkError: It is refused, or longer than its descriptor says.
-    """
-    headers = {"Range": f"bytes={start}-"} if start else {}
-    with repository.session.open(
-        "GET", repository.url(f"blobs/{descriptor.digest}"), repository.reading, headers=headers,
-        ok=frozenset({200, 206}),
-    ) as response:  # fmt: skip
-        if start and (response.status_code != 206 or not _starts_at(response.headers.get("Content-Range", ""), start)):
-            raise _Whole
-        yield from repository.session.blocks(response, descriptor.size - start)
-
-
-def _starts_at(content_range: str, start: int) -> bool:
-    return content_range.replace(" ", "").startswith(f"bytes{start}-")
 
 
 def disk_error(path: Path, error: OSError) -> EngineError:

@@ -8,8 +8,8 @@ Source: docs.docker.com/reference/cli/docker/login and containers-auth.json(5), 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from typing import Any
 from envbuild import process
 from envbuild.errors import EngineError, InputError
 from envbuild.registry.reference import HUB
+from envbuild.site import urls
 
 _MAX_BYTES = 1 << 20
 _HELPER_SECONDS = 60.0
@@ -63,21 +64,24 @@ def account_for(registry: str, path: str, environ: Mapping[str, str]) -> Account
         document = _read(file)
         if document is None:
             continue
-        keys = _HUB_KEYS if registry == HUB else (*_narrowing(registry, path), registry)
-        found = _by_helper(document, keys, environ) or _by_file(document, keys, file)
+        own = _HUB_KEYS if registry == HUB else (registry,)
+        keys = (*_narrowing(registry, path), *own)
+        found = _by_helper(document, keys, own[0]) or _by_file(document, keys, file)
         if found:
             return found
     return None
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:
-    home = Path(environ.get("HOME") or Path.home())
+    # Where nobody knows of a home, as for a made-up user id in a container, there is nothing in it.
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 (pathlib's raises)
     if chosen := environ.get("REGISTRY_AUTH_FILE"):
         yield Path(chosen)
-    yield Path(environ.get("DOCKER_CONFIG") or home / ".docker", "config.json")
-    if runtime := environ.get("XDG_RUNTIME_DIR"):
-        yield Path(runtime, "containers", "auth.json")
-    yield Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "containers", "auth.json")
+    yield Path(environ.get("DOCKER_CONFIG") or Path(home, ".docker"), "config.json")
+    # What podman takes where a session has no folder of its own.
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    yield Path(runtime, "containers", "auth.json") if runtime else Path(f"/run/containers/{os.getuid()}/auth.json")
+    yield Path(environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "containers", "auth.json")
 
 
 def _narrowing(registry: str, path: str) -> Iterator[str]:
@@ -107,38 +111,43 @@ def _read(file: Path) -> dict[str, Any] | None:
     return document
 
 
-def _by_helper(document: Mapping[str, Any], keys: tuple[str, ...], environ: Mapping[str, str]) -> Account | None:
+def _by_helper(document: Mapping[str, Any], keys: tuple[str, ...], registry: str) -> Account | None:
     helpers = document.get("credHelpers")
     store = document.get("credsStore")
     for key in keys:
         name = helpers.get(key) if isinstance(helpers, dict) else None
         if isinstance(name, str) and (found := _ask_helper(name, key)):
             return found
-    if isinstance(store, str) and store:
-        for key in keys:
-            if found := _ask_helper(store, key):
-                return found
-    return None
+    # It is asked for the registry alone: for anything else some helpers fail instead of knowing nothing.
+    return _ask_helper(store, registry) if isinstance(store, str) and store else None
 
 
 def _ask_helper(name: str, key: str) -> Account | None:
     program = f"docker-credential-{name}"
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or process.which(program) is None:
         raise EngineError(
-            f"{program} is to know the login for {key}, and is not on PATH",
+            f"{program[:100]!r} is to know the login for {key}, and is not on PATH",
             hint="Install it, or take credsStore and credHelpers out of Docker's config.json and log in again.",
         )
     done = process.run([program, "get"], input=key.encode(), timeout=_HELPER_SECONDS)
     if done.returncode != 0:
-        said = " ".join((done.stdout + done.stderr).split())[:200]
+        said = urls.mask(" ".join((done.stdout + done.stderr).split()))[:200]
         if _NOBODY in said:
             return None
-        raise EngineError(f"{program} does not tell the login for {key}: {said or f'exit code {done.returncode}'}")
+        raise EngineError(
+            f"{program} does not tell the login for {key}: {said or f'exit code {done.returncode}'}",
+            hint=f"Try it by hand: echo {key} | {program} get",
+        )
     try:
         answer = json.loads(done.stdout)
-        username, secret = str(answer["Username"]), str(answer["Secret"])
+        username, secret = _text(answer["Username"]), _text(answer["Secret"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise EngineError(f"{program} answers with something else than a login for {key}") from None
+        raise EngineError(
+            f"{program} answers with something else than a login for {key}",
+            hint=f"Try it by hand: echo {key} | {program} get",
+        ) from None
+    if not secret:
+        return None
     if username == _TOKEN_USER:
         return Account(username=username, token=secret, origin=program)
     return Account(username=username, password=secret, origin=program)
@@ -163,19 +172,31 @@ def _plain(key: str) -> str:
 
 
 def _entry(entry: Mapping[str, Any], file: Path) -> Account | None:
-    token = entry.get("identitytoken")
-    if isinstance(token, str) and token:
-        return Account(username=_TOKEN_USER, token=token, origin=str(file))
-    packed = entry.get("auth")
-    if isinstance(packed, str) and packed:
-        try:
-            username, colon, password = base64.b64decode(packed, validate=True).decode().partition(":")
-        except (binascii.Error, ValueError):
-            colon = ""
-        if not colon:
-            raise InputError(f"{file}: a login in it is damaged", hint="Log in again: docker login REGISTRY")
-        return Account(username=username, password=password.rstrip("\0"), origin=str(file))
-    plain = entry.get("username"), entry.get("password")
-    if isinstance(plain[0], str) and isinstance(plain[1], str) and plain[0]:
-        return Account(username=plain[0], password=plain[1], origin=str(file))
-    return None
+    try:
+        token, packed = _text(entry.get("identitytoken")), _text(entry.get("auth"))
+        username, password = _text(entry.get("username")), _text(entry.get("password"))
+        if token:
+            return Account(username=_TOKEN_USER, token=token, origin=str(file))
+        if packed:
+            unpacked = base64.b64decode("".join(packed.split()), validate=True).decode()
+            username, colon, password = unpacked.partition(":")
+            if not colon:
+                raise ValueError("no password")
+            password = password.rstrip("\0")
+    except (TypeError, ValueError):  # binascii's is one of these
+        raise InputError(f"{file}: a login in it is damaged", hint="Log in again: docker login REGISTRY") from None
+    return Account(username=username, password=password, origin=str(file)) if username else None
+
+
+def _text(value: Any) -> str:
+    """A text that can be sent; empty for null.
+
+    Raises:
+        TypeError, ValueError: It is none.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    value.encode()  # half a character, from an escape
+    return value

@@ -27,8 +27,9 @@ DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 MANIFESTS = frozenset({OCI_MANIFEST, DOCKER_MANIFEST})
 INDEXES = frozenset({OCI_INDEX, DOCKER_LIST})
 ACCEPT = ", ".join((OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_MANIFEST))
-MAX_BYTES = 4 << 20
 _MAX_ENTRIES = 10_000
+# What the specification's implementations count sizes in (int64).
+_MAX_SIZE = (1 << 63) - 1
 
 
 class NotUnderstood(NetworkError):
@@ -111,6 +112,9 @@ def parse(raw: bytes, media_type: str, place: str) -> Manifest | Index:
         if not isinstance(document, dict) or document.get("schemaVersion") != 2:
             raise NotUnderstood(f"{place}: no manifest of a known kind")
         kind = document.get("mediaType") or media_type.partition(";")[0].strip()
+        if "manifests" in document and ("layers" in document or "config" in document):
+            # Which of the two it is would depend on who reads it (CVE-2021-41190).
+            raise NotUnderstood(f"{place}: an image and an index in one manifest")
         own = Descriptor(media_type=str(kind), digest=digest_of(raw), size=len(raw))
         if kind in INDEXES:
             return Index(descriptor=own, raw=raw, manifests=_descriptors(document["manifests"]))
@@ -125,9 +129,9 @@ def parse(raw: bytes, media_type: str, place: str) -> Manifest | Index:
                 subject=_descriptor(subject).digest if subject else "",
                 annotations=_texts(document.get("annotations")),
             )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotUnderstood(f"{place}: not a manifest as the specification has it") from error
-    raise NotUnderstood(f"{place}: a manifest of another kind ({str(kind)[:100]})")
+    raise NotUnderstood(f"{place}: a manifest of another kind ({str(kind)[:100]!r})")
 
 
 def _descriptors(items: Any) -> tuple[Descriptor, ...]:
@@ -138,7 +142,12 @@ def _descriptors(items: Any) -> tuple[Descriptor, ...]:
 
 def _descriptor(item: Any) -> Descriptor:
     size, digest = item["size"], item["digest"]
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not DIGEST.fullmatch(digest):
+    if (
+        not isinstance(size, int)
+        or isinstance(size, bool)
+        or not 0 <= size <= _MAX_SIZE
+        or not DIGEST.fullmatch(digest)
+    ):
         raise ValueError("not a descriptor")
     platform = item.get("platform") or {}
     return Descriptor(
@@ -156,6 +165,7 @@ def _text(value: Any) -> str:
         return ""
     if not isinstance(value, str):
         raise ValueError("not a text")
+    value.encode()  # half a character, from an escape: it could neither be printed nor written again
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from envbuild.errors import InputError
 
@@ -65,11 +66,11 @@ def parse(text: str) -> Reference:
     _, colon, tail = text.partition("@")[0].rpartition(":")
     named = tail if colon and "/" not in tail else None
     wrong = (
-        "its registry is not host[:port]" if not _HOST.fullmatch(registry)
+        "it is longer than 255 characters" if len(full) > 255
+        else "its registry is not host[:port]" if not _is_host(registry)
         else "its repository has other characters than small letters, digits and . _ - /" if not _NAME.fullmatch(path)
         else "its tag is none" if named is not None and not _TAG.fullmatch(named)
         else "its digest is not sha256 with 64 hex digits" if digest is not None and not DIGEST.fullmatch(digest)
-        else "it is longer than 255 characters" if len(full) > 255
         else ""
     )  # fmt: skip
     if wrong:
@@ -78,6 +79,14 @@ def parse(text: str) -> Reference:
             hint="Such as registry.example.com:5000/team/envbuild/cpu:validated, or ...@sha256:...",
         )
     return Reference(registry=registry, path=path, tag=named or (None if digest else "latest"), digest=digest)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        parts = urlsplit(f"https://{text}/")
+        return _HOST.fullmatch(text) is not None and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no address in the brackets, no such port
+        return False
 
 
 def repository(ref: str) -> str:
@@ -94,6 +103,11 @@ def repository(ref: str) -> str:
     if slash and ("." in first or ":" in first or first == "localhost"):
         return name if first != HUB or "/" in rest else f"{HUB}/library/{rest}"
     return f"{HUB}/{name}" if slash else f"{HUB}/library/{name}"
+
+
+def is_tag(text: str) -> bool:
+    """Whether this can be a tag."""
+    return _TAG.fullmatch(text) is not None
 
 
 def tag(ref: str) -> str:

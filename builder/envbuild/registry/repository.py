@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from envbuild.net import Missing, NetworkError
 from envbuild.registry import manifests
 from envbuild.registry.manifests import ACCEPT, Descriptor, Index, Manifest, NotUnderstood
-from envbuild.registry.reference import DIGEST, Reference
+from envbuild.registry.reference import DIGEST, Reference, is_tag
 from envbuild.registry.session import Session
-from envbuild.registry.types import Access
+from envbuild.registry.types import Access, Reply
 
 _MAX_PAGES = 1000
+_MAX_TAGS = 100_000
+_SIZE = re.compile("[0-9]{1,18}")
+# What registries answer that know no referrers API, besides 404; some send a page for people.
+_NO_SUCH_API = frozenset({400, 405, 406, 501})
+_NEXT = re.compile(r'<([^<>]*)>(?=[^,]*;\s*rel\s*=\s*"?next\b)')
 
 
 class Repository:
@@ -25,8 +32,6 @@ class Repository:
         self.name = reference.repository
         self.reading = Access(repository=self.path)
         self.writing = Access(repository=self.path, push=True)
-        # Whether the registry keeps what refers to a manifest itself; it says so when it takes one.
-        self._keeps_referrers = False
 
     def url(self, tail: str) -> str:
         """The path of something in this repository, below the registry."""
@@ -43,7 +48,7 @@ class Repository:
         except Missing:
             return None
         digest, size = reply.headers.get("docker-content-digest", ""), reply.headers.get("content-length", "")
-        if DIGEST.fullmatch(digest) and size.isdigit():
+        if DIGEST.fullmatch(digest) and _SIZE.fullmatch(size):
             kind = reply.headers.get("content-type", "").partition(";")[0].strip()
             return Descriptor(media_type=kind, digest=digest, size=int(size))
         # The headers are optional; what they say can be worked out from the manifest.
@@ -73,6 +78,10 @@ class Repository:
         Raises:
             NetworkError: The registry does not take it, or says it is another one.
         """
+        return self._put(raw, media_type, name)[0]
+
+    def _put(self, raw: bytes, media_type: str, name: str = "") -> tuple[Descriptor, bool]:
+        """... and whether the registry itself keeps what it refers to."""
         digest = manifests.digest_of(raw)
         reply = self.session.ask(
             "PUT",
@@ -84,9 +93,8 @@ class Repository:
         )
         said = reply.headers.get("docker-content-digest", digest)
         if said != digest:
-            raise NotUnderstood(f"{self.name}: the registry calls {digest[:19]} {said[:19]}")
-        self._keeps_referrers = "oci-subject" in reply.headers
-        return Descriptor(media_type=media_type, digest=digest, size=len(raw))
+            raise NotUnderstood(f"{self.name}: the registry calls {digest[:19]} {said[:19]!r}")
+        return Descriptor(media_type=media_type, digest=digest, size=len(raw)), "oci-subject" in reply.headers
 
     def has_blob(self, digest: str) -> bool:
         """Whether the repository has a blob.
@@ -108,31 +116,46 @@ class Repository:
         """
         found: list[str] = []
         try:
-            for page in self._pages(self.url("tags/list?n=1000")):
-                names = page.get("tags") or []
+            for reply in self._pages(self.url("tags/list?n=1000")):
+                try:
+                    names = json.loads(reply.body)["tags"] or []
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    names = None
                 if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                    raise NotUnderstood(f"{self.name}: the registry's list of tags is none")
-                found += names
+                    raise NotUnderstood(f"{self.name}: {self.session.place(reply.url)} is no list of tags")
+                found += filter(is_tag, names)
+                if len(found) > _MAX_TAGS:
+                    raise NetworkError(f"{self.name}: more than {_MAX_TAGS} tags")
         except Missing:
             return ()
-        return tuple(found)
+        return tuple(dict.fromkeys(found))
 
-    def referrers(self, digest: str) -> tuple[Descriptor, ...]:
+    def referrers(self, digest: str, artifact_type: str = "") -> tuple[Descriptor, ...]:
         """What refers to a manifest: by the referrers API, or by the tag that stands in for it in older registries.
+
+        Args:
+            artifact_type: Those of this type alone.
 
         Raises:
             NetworkError: No answer, or one that is none.
         """
+        query = f"?{urlencode({'artifactType': artifact_type})}" if artifact_type else ""
+        found: dict[str, Descriptor] = {}
         try:
-            reply = self.session.ask(
-                "GET", self.url(f"referrers/{digest}"), self.reading, headers={"Accept": manifests.OCI_INDEX}
-            )
-            kind = reply.headers.get("content-type", "")
-            found: Manifest | Index | None = manifests.parse(reply.body, kind, f"{self.name}: referrers")
+            for reply in self._pages(self.url(f"referrers/{digest}{query}"), also=_NO_SUCH_API):
+                page = manifests.parse(reply.body, reply.headers.get("content-type", ""), f"{self.name}: referrers")
+                if reply.status != 200 or not isinstance(page, Index):
+                    raise NotUnderstood(f"{self.name}: referrers: no index")
+                found.update((each.digest, each) for each in page.manifests)
+                if len(found) > _MAX_TAGS:
+                    raise NetworkError(f"{self.name}: more than {_MAX_TAGS} referrers of {digest[:19]}")
         except (Missing, NotUnderstood):
-            # Registries that know no such API may answer with a page for people, too.
-            found = self._fallback(digest)
-        return found.manifests if isinstance(found, Index) else ()
+            if found:
+                raise
+            kept = self._fallback(digest)
+            found = {each.digest: each for each in kept.manifests} if kept else {}
+        # The registry is free to filter or not.
+        return tuple(each for each in found.values() if artifact_type in ("", each.artifact_type))
 
     def attach(self, manifest: Mapping[str, Any], subject: str) -> Descriptor:
         """Write a manifest that refers to another one, so that ``referrers`` finds it.
@@ -141,8 +164,8 @@ class Repository:
             NetworkError: The registry does not take it.
         """
         raw = manifests.dump(manifest)
-        written = self.put_manifest(raw, manifests.OCI_MANIFEST)
-        if self._keeps_referrers:
+        written, kept = self._put(raw, manifests.OCI_MANIFEST)
+        if kept:
             return written
         # "Referrers Tag Schema", OCI distribution specification 1.1: who pushes keeps the list.
         entry = Descriptor(
@@ -150,38 +173,37 @@ class Repository:
             artifact_type=str(manifest.get("artifactType", "")), annotations=manifest.get("annotations") or {},
         )  # fmt: skip
         known = self._fallback(subject)
-        others = known.manifests if isinstance(known, Index) else ()
-        if entry.digest not in {each.digest for each in others}:
-            index = {
-                "schemaVersion": 2,
-                "mediaType": manifests.OCI_INDEX,
-                "manifests": [each.as_dict() for each in (*others, entry)],
-            }
+        # As they stand there: of others' entries, nothing that we do not know is lost.
+        others = json.loads(known.raw)["manifests"] if known else []
+        if entry.digest not in {each["digest"] for each in others}:
+            index = {"schemaVersion": 2, "mediaType": manifests.OCI_INDEX, "manifests": [*others, entry.as_dict()]}
             self.put_manifest(manifests.dump(index), manifests.OCI_INDEX, fallback_tag(subject))
         return entry
 
-    def _fallback(self, digest: str) -> Manifest | Index | None:
+    def _fallback(self, digest: str) -> Index | None:
         try:
-            return self.manifest(fallback_tag(digest))
+            found = self.manifest(fallback_tag(digest))
         except Missing:
             return None
+        if not isinstance(found, Index):
+            raise NotUnderstood(f"{self.name}:{fallback_tag(digest)}: no list of what refers to {digest[:19]}")
+        return found
 
-    def _pages(self, first: str) -> Iterator[dict[str, Any]]:
-        path = first
+    def _pages(self, first: str, *, also: frozenset[int] = frozenset()) -> Iterator[Reply]:
+        """Every page of a list (RFC 8288, "Web Linking"); a list that leads back to where it was has ended."""
+        path, seen = first, {first}
+        headers = {"Accept": f"application/json, {manifests.OCI_INDEX}"}
         for _ in range(_MAX_PAGES):
-            reply = self.session.ask("GET", path, self.reading)
-            try:
-                page = json.loads(reply.body)
-            except (ValueError, RecursionError):
-                page = None
-            if not isinstance(page, dict):
-                raise NotUnderstood(f"{self.name}: {self.session.place(reply.url)} is not JSON of a registry")
-            yield page
-            link = reply.headers.get("link", "")
-            if 'rel="next"' not in link or not link.startswith("<"):
+            reply = self.session.ask("GET", path, self.reading, headers=headers, ok=frozenset({200}) | also)
+            yield reply
+            more = _NEXT.search(reply.headers.get("link", "")[:4096])
+            if more is None:
                 return
-            path = link[1 : link.index(">")] if ">" in link else ""
-        raise NetworkError(f"{self.name}: more than {_MAX_PAGES} pages of tags")
+            path = self.session.lead(reply.url, more[1])
+            if path in seen:
+                return
+            seen.add(path)
+        raise NetworkError(f"{self.name}: more than {_MAX_PAGES} pages of a list")
 
 
 def fallback_tag(digest: str) -> str:

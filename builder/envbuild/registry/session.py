@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from envbuild.events import Note, Sink, discard
 from envbuild.net import Broken, Missing, NetworkError, Wire
-from envbuild.net.manners import backoff, origin, retry_after, shown
+from envbuild.net.manners import backoff, joined, origin, retry_after, shown
 from envbuild.registry import tokens
 from envbuild.registry.credentials import Account
-from envbuild.registry.types import AGAIN_HINT, Access, Again, NoAccess, Reply
+from envbuild.registry.types import AGAIN_HINT, Access, Again, NoAccess, Reply, words_of
 from envbuild.site import urls
 
 if TYPE_CHECKING:
@@ -29,7 +28,23 @@ _MAX_BODY = 8 << 20
 _LONGEST_WAIT = 60.0
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
+_OK = frozenset({200})
+_PLAIN_HINT = (
+    "A proxy before the registry ends TLS and does not say so: it has to send X-Forwarded-Proto, or the registry to "
+    "answer with relative URLs."
+)
 Data = Callable[[], Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    url: str
+    access: Access
+    headers: Mapping[str, str]
+    data: Data | None
+    ok: frozenset[int]
 
 
 class Session:
@@ -43,20 +58,24 @@ class Session:
         *,
         sink: Sink = discard,
         pause: Callable[[float], object] = time.sleep,
+        attempts: int = ATTEMPTS,
     ) -> None:
         """
         Args:
             address: Host and port.
             account: The login for a repository; asked once for each, when the registry wants one.
+            attempts: How often a request is tried where that may help.
         """
         self.address = address
         self._wire = wire
         self._account = account
         self._sink = sink
         self.pause = pause
-        self._lock = threading.Lock()
+        self._attempts = attempts
+        self._lock = threading.RLock()
         self._base = ""
         self._granted: dict[Access, str] = {}
+        self._accounts: dict[str, Account | None] = {}
 
     def ask(
         self,
@@ -66,7 +85,7 @@ class Session:
         *,
         headers: Mapping[str, str] | None = None,
         data: Data | None = None,
-        ok: frozenset[int] = frozenset({200}),
+        ok: frozenset[int] = _OK,
     ) -> Reply:
         """One request with a small answer, tried again where that may help.
 
@@ -82,12 +101,15 @@ class Session:
             Again: No answer, or one that says to come later, as often as was tried.
             NetworkError: Another status, or a certificate that is not trusted.
         """
-        with self.open(method, path, access, headers=headers, data=data, ok=ok) as response:
+
+        def whole(response: requests.Response) -> Reply:
             try:
                 body = b"".join(self._wire.blocks(response, self.place(response.url), _MAX_BODY))
-            except Broken as error:
-                raise Again(f"{error.place}: {error.reason}", hint=AGAIN_HINT) from error
+            finally:
+                response.close()
             return Reply(status=response.status_code, url=response.url, headers=_lower(response), body=body)
+
+        return self._patient(_Request(method, path, access, headers or {}, data, ok), self._attempts, whole)
 
     @contextlib.contextmanager
     def open(
@@ -98,53 +120,60 @@ class Session:
         *,
         headers: Mapping[str, str] | None = None,
         data: Data | None = None,
-        ok: frozenset[int] = frozenset({200}),
-        attempts: int = ATTEMPTS,
+        ok: frozenset[int] = _OK,
+        attempts: int | None = None,
     ) -> Iterator[requests.Response]:
         """As ``ask``, with the body still to be read."""
-        response = self._patient(method, path, access, dict(headers or {}), data, ok, attempts)
+        request = _Request(method, path, access, headers or {}, data, ok)
+        response: requests.Response = self._patient(request, attempts or self._attempts, lambda response: response)
         try:
             yield response
         finally:
             response.close()
 
     def blocks(self, response: requests.Response, limit: int) -> Iterator[bytes]:
-        """The body of an answer in pieces.
+        """The body of an answer in pieces, as the registry has it: a digest is that of the bytes it stores.
 
         Raises:
             Broken: It broke off.
-            NetworkError: It is longer than ``limit`` bytes.
+            TooLong: It is longer than ``limit`` bytes.
         """
-        return self._wire.blocks(response, self.place(response.url), limit)
+        return self._wire.blocks(response, self.place(response.url), limit, decode=False)
 
     def place(self, url: str) -> str:
         """What messages call a URL: without credentials and without a storage's signed query."""
         return shown(url)
 
-    def _patient(
-        self,
-        method: str,
-        path: str,
-        access: Access,
-        headers: Mapping[str, str],
-        data: Data | None,
-        ok: frozenset[int],
-        attempts: int,
-    ) -> requests.Response:
+    def lead(self, here: str, target: str) -> str:
+        """Where an answer from ``here`` leads to.
+
+        Raises:
+            NetworkError: There is no going there: it is no address, or not reached over TLS.
+        """
+        there = joined(here, target)
+        if urlsplit(there).scheme == "http" and not (self._root().startswith("http:") and urls.is_loopback(there)):
+            same = origin(there)[1] == origin(self._root())[1]
+            raise NetworkError(
+                f"{shown(here)}: leads to {shown(there)}, which is not reached over TLS", hint=_PLAIN_HINT * same
+            )
+        return there
+
+    def _patient(self, request: _Request, attempts: int, read: Callable[[requests.Response], T]) -> T:
+        """Ask until there is an answer that can be read, as often as is polite."""
         for attempt in range(attempts):
             last = attempt == attempts - 1
             try:
-                response = self._followed(method, path, access, headers, data)
+                response = self._followed(request)
+                if response.status_code in request.ok:
+                    return read(response)
             except Broken as error:
                 if last:
                     raise Again(f"{error.place}: {error.reason}", hint=AGAIN_HINT) from error
                 self.pause(backoff(attempt))
                 continue
-            if response.status_code in ok:
-                return response
             if response.status_code not in _AGAIN:
-                self._refuse(response, access)
-            self.pause(self._patience(response, attempt, last=last, access=access))
+                self._refuse(response, request.access)
+            self.pause(self._patience(response, attempt, last=last, access=request.access))
         raise AssertionError("the last attempt returns or raises")
 
     def _patience(self, response: requests.Response, attempt: int, *, last: bool, access: Access) -> float:
@@ -155,39 +184,31 @@ class Session:
             self._refuse(response, access)
         response.close()
         if wait >= 1:
-            said = f"{self.address} answers {response.status_code}; asking again in {wait:.0f} s"
-            self._sink(Note(message=said))
+            self._sink(Note(message=f"{self.address} answers {response.status_code}; asking again in {wait:.0f} s"))
         return wait
 
-    def _followed(
-        self, method: str, path: str, access: Access, headers: Mapping[str, str], data: Data | None
-    ) -> requests.Response:
-        here = urljoin(self._root(), path)
+    def _followed(self, request: _Request) -> requests.Response:
+        here = self.lead(self._root(), request.url)
         for _ in range(_REDIRECTS):
-            response = self._authorized(method, here, access, headers, data)
+            response = self._authorized(request, here)
             target = response.headers.get("Location")
-            if response.status_code not in _MOVED or not target or method not in ("GET", "HEAD"):
+            if response.status_code not in _MOVED or not target or request.method not in ("GET", "HEAD"):
                 return response
             response.close()
-            there = urljoin(here, target)
-            if urlsplit(there).scheme not in ("http", "https"):
-                raise NetworkError(f"{shown(here)}: leads to {urlsplit(there).scheme}:, which is not followed")
-            if urlsplit(there).scheme == "http" and not (here.startswith("http:") and urls.is_loopback(there)):
-                raise NetworkError(f"{shown(here)}: leads to {shown(there)}, which is not reached over TLS")
-            here = there
+            here = self.lead(here, target)
         raise NetworkError(f"{shown(here)}: more than {_REDIRECTS} redirects")
 
-    def _authorized(
-        self, method: str, url: str, access: Access, headers: Mapping[str, str], data: Data | None
-    ) -> requests.Response:
+    def _authorized(self, request: _Request, url: str) -> requests.Response:
         # A storage that a registry sends to has its own permission in the URL, and is never told ours.
         ours = origin(url) == origin(self._root())
+        access = request.access
         for again in (False, True):
             granted = self._granted.get(access) if ours else None
+            own = {"Authorization": granted} if granted else {}
             response = self._wire.send(
-                method, url,
-                headers={"Accept-Encoding": "identity", **headers, **({"Authorization": granted} if granted else {})},
-                data=data() if data else None,
+                request.method, url,
+                headers={"Accept-Encoding": "identity", **request.headers, **own},
+                data=request.data() if request.data else None,
             )  # fmt: skip
             if response.status_code != 401 or not ours or again:
                 return response
@@ -204,10 +225,18 @@ class Session:
         with self._lock:
             if (other := self._granted.get(access)) is not None and other != refused:
                 return other  # another thread has just fetched it
-            account = self._account(access.repository)
+            account = self._login(access)
             if challenge.scheme == "basic":
-                return account.basic if account is not None and account.basic != refused else None
+                # An identity token is no password: only a token server takes it.
+                basic = account.basic if account is not None and not account.token else None
+                return basic if basic != refused else None
             return "Bearer " + tokens.fetch(self._wire, self._root(), challenge, access.scopes, account)
+
+    def _login(self, access: Access) -> Account | None:
+        with self._lock:
+            if access.repository not in self._accounts:
+                self._accounts[access.repository] = self._account(access.repository)
+            return self._accounts[access.repository]
 
     def _root(self) -> str:
         """The registry's URL. Loopback may speak plain HTTP, as with Docker; nobody else may."""
@@ -218,13 +247,17 @@ class Session:
         return self._base
 
     def _speaks_plainly(self) -> bool:
-        try:
-            response = self._wire.send("GET", f"http://{self.address}/v2/", headers={})
-        except Broken:
-            return True  # nobody is there; the message then names what was tried first
-        response.close()
-        # A server that wants TLS answers plain HTTP with 400, or not at all.
-        return response.status_code in (200, 401) or response.status_code >= 429
+        """Whether a registry of this machine speaks plain HTTP. One with TLS answers that with 400, or hangs up."""
+        for scheme in ("http", "https"):
+            try:
+                response = self._wire.send("GET", f"{scheme}://{self.address}/v2/", headers={})
+            except Broken:
+                continue
+            except NetworkError:
+                return False  # its certificate is not trusted, but it has one
+            response.close()
+            return scheme == "http" and response.status_code not in (400, *_MOVED)
+        return True  # nobody is there; the message then names what was tried first
 
     def _refuse(self, response: requests.Response, access: Access) -> None:
         """Raise what an answer means."""
@@ -233,32 +266,33 @@ class Session:
         response.close()
         tail = f": {said}" if said else ""
         if status == 404:
-            raise Missing(f"{place}: not there (404){tail}")
-        if status in (401, 403):
-            account = self._account(access.repository)
+            failure: NetworkError = Missing(f"{place}: not there (404){tail}")
+        elif status in (401, 403):
+            account = self._login(access)
             who = f"the login from {account.origin}" if account else "somebody without a login"
             do = "push to" if access.push else "pull from"
             login = f"docker login {self.address}"
-            raise NoAccess(
+            failure = NoAccess(
                 f"{self.address}: {who} may not {do} {access.repository} ({status}){tail}",
                 hint=f"{login} as somebody who may" if account else f"Log in, and this uses it too: {login}",
             )
-        asked = retry_after(response.headers.get("Retry-After", ""))
-        patience = f", and asks to wait {asked:.0f} seconds" if asked else ""
-        message = f"{place}: the registry answers {status}{patience}{tail}"
-        raise Again(message, hint=AGAIN_HINT) if status in _AGAIN else NetworkError(message)
+        else:
+            asked = retry_after(response.headers.get("Retry-After", ""))
+            patience = f", and asks to wait {asked:.0f} seconds" if asked else ""
+            message = f"{place}: the registry answers {status}{patience}{tail}"
+            failure = Again(message, hint=AGAIN_HINT) if status in _AGAIN else NetworkError(message)
+        failure.status = status
+        raise failure
 
     def _said(self, response: requests.Response) -> str:
-        """The registry's own words for an error (OCI distribution specification, "Error Codes")."""
+        """The registry's own words for an error."""
         try:
             body = b"".join(self._wire.blocks(response, "", 1 << 16))
-            errors = json.loads(body)["errors"]
-            words = "; ".join(
-                " ".join(filter(None, (str(each.get("code", "")), str(each.get("message", ""))))) for each in errors
-            )
-        except (Broken, NetworkError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (Broken, NetworkError):
             return ""
-        return re.sub(r"[^\x20-\x7e]+", " ", words)[:300]
+        logins = [each for each in list(self._accounts.values()) if each]
+        granted = [each.partition(" ")[2] for each in list(self._granted.values())]
+        return words_of(body, (*granted, *(secret for each in logins for secret in (each.password, each.token))))
 
 
 def _lower(response: requests.Response) -> dict[str, str]:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
 from envbuild.net import Broken, NetworkError, Wire
-from envbuild.net.manners import origin, shown
+from envbuild.net.manners import joined, shown
 from envbuild.registry.credentials import Account
+from envbuild.registry.types import NoAccess
+from envbuild.site import urls
 
-_SCHEME = re.compile(r"\s*([A-Za-z]+)\s*(.*)", re.DOTALL)
-_PARAMETER = re.compile(r'([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+# A scheme, or a parameter of the scheme before it.
+_WORD = re.compile(r'([A-Za-z][A-Za-z0-9_-]*)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+)))?')
 _TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
 _MAX_BYTES = 1 << 20
 _CLIENT = "envbuild"
@@ -33,18 +35,20 @@ class Challenge:
 
 
 def read(header: str) -> Challenge | None:
-    """The challenge of a header; None where there is none that can be answered."""
-    found = _SCHEME.match(header)
-    if found is None or found[1].lower() not in ("basic", "bearer"):
-        return None
-    said = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(found[2])}
-    return Challenge(
-        scheme=found[1].lower(),
-        realm=said.get("realm", ""),
-        service=said.get("service", ""),
-        scope=said.get("scope", ""),
-        error=said.get("error", ""),
-    )
+    """The challenge of a header; None where there is none that can be answered. Of several, a token goes first."""
+    said: dict[str, dict[str, str]] = {}
+    parameters: dict[str, str] = {}
+    for found in _WORD.finditer(header):
+        name = found[1].lower()
+        if found[2] is None and found[3] is None:
+            parameters = said.setdefault(name, {})
+        else:
+            parameters.setdefault(name, found[2] or found[3] or "")
+    for scheme in ("bearer", "basic"):
+        if scheme in said:
+            known = {name: said[scheme].get(name, "") for name in ("realm", "service", "scope", "error")}
+            return Challenge(scheme=scheme, **known)
+    return None
 
 
 def fetch(wire: Wire, registry: str, challenge: Challenge, scopes: tuple[str, ...], account: Account | None) -> str:
@@ -55,15 +59,16 @@ def fetch(wire: Wire, registry: str, challenge: Challenge, scopes: tuple[str, ..
         scopes: What it is for, such as ``repository:team/cpu:pull``.
 
     Raises:
-        NetworkError: The token server refuses, or is none that may be told a password.
+        NoAccess: The token server refuses, is none that may be told a password, or gives something else.
+        NetworkError: Its certificate is not trusted.
         Broken: It does not answer.
     """
-    realm = challenge.realm
+    realm = _usable(registry, challenge.realm)
     place = shown(realm)
-    near = urlsplit(registry).scheme == "http"
     # Plain HTTP is spoken to a registry of this machine only; its token server may be of this machine too, not another.
-    if urlsplit(realm).scheme != "https" and not (near and _same_host(realm, registry)):
-        raise NetworkError(f"{shown(registry)}: wants a token from {place or 'nowhere'}, which is not reached over TLS")
+    near = registry.startswith("http:") and realm.startswith("http:") and urls.is_loopback(realm)
+    if not realm.startswith("https:") and not near:
+        raise NoAccess(f"{shown(registry)}: wants a token from {place or 'nowhere'}, which is not reached over TLS")
     if account is not None and account.token:
         form = {
             "grant_type": "refresh_token", "service": challenge.service, "client_id": _CLIENT,
@@ -80,18 +85,25 @@ def fetch(wire: Wire, registry: str, challenge: Challenge, scopes: tuple[str, ..
         body = b"".join(wire.blocks(response, place, _MAX_BYTES))
     finally:
         response.close()
-    if response.status_code in (429, 500, 502, 503, 504):
-        raise Broken(place, f"the token server answers {response.status_code}")
-    if response.status_code != 200:
-        raise NetworkError(
-            f"{place}: gives no token ({response.status_code})"
-            + (f" for the login from {account.origin}" if account else " to somebody without a login"),
-            hint=f"Log in again: docker login {urlsplit(registry).netloc}",
+    status = response.status_code
+    if status in (429, 500, 502, 503, 504):
+        raise Broken(place, f"the token server answers {status}")
+    if status != 200:
+        message = f"{place}: gives no token ({status})" + (
+            f" for the login from {account.origin}" if account else " to somebody without a login"
         )
+        raise NoAccess(message, hint=f"Log in again: docker login {urlsplit(registry).netloc}")
     token = _token(body)
     if token is None:
-        raise NetworkError(f"{place}: answers with something else than a token")
+        raise NoAccess(f"{place}: answers with something else than a token")
     return token
+
+
+def _usable(registry: str, realm: str) -> str:
+    try:
+        return joined(registry, realm) if realm else ""
+    except NetworkError:
+        return ""
 
 
 def _token(body: bytes) -> str | None:
@@ -102,7 +114,3 @@ def _token(body: bytes) -> str | None:
     token = (document.get("token") or document.get("access_token")) if isinstance(document, dict) else None
     # It becomes a header: nothing but what a token may consist of.
     return token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
-
-
-def _same_host(one: str, other: str) -> bool:
-    return origin(one)[1] == origin(other)[1]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from envbuild.net import NetworkError
+from envbuild.site import urls
 
 AGAIN_HINT = "Run it again: what was transferred is kept."
 
@@ -51,3 +54,21 @@ class Reply:
     url: str
     headers: Mapping[str, str]
     body: bytes
+
+
+def words_of(body: bytes, secrets: Iterable[str]) -> str:
+    """A registry's own words for an error (OCI distribution specification, "Error Codes"); empty where it has none.
+
+    Args:
+        secrets: What only we and it should know: some repeat what they were sent.
+    """
+    try:
+        errors = json.loads(body)["errors"]
+        words = "; ".join(
+            " ".join(filter(None, (str(each.get("code", "")), str(each.get("message", ""))))) for each in errors
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""
+    for secret in filter(None, secrets):
+        words = words.replace(secret, "***")
+    return urls.mask(re.sub(r"[^\x20-\x7e]+", " ", words))[:300]

@@ -5,23 +5,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, urlsplit
 
 from envbuild import store
 from envbuild.errors import EngineError
 from envbuild.events import Sink, discard
-from envbuild.net import Missing, NetworkError
+from envbuild.net import NetworkError
 from envbuild.net.manners import backoff
-from envbuild.registry.blobs import Blobs, Progress, disk_error
+from envbuild.registry.blobs import IDLE_ATTEMPTS, Blobs, Effort, Progress
 from envbuild.registry.manifests import Descriptor
 from envbuild.registry.repository import Repository
 from envbuild.registry.types import Access, Again, NoAccess
 
-# In a row without one byte more.
-_IDLE_ATTEMPTS = 5
-_RANGE = re.compile(r"(?:bytes[= ])?0-([0-9]+)")
+# How often in a row a registry may say no to the same bytes: its state may be another one than was thought.
+_REFUSALS = 2
+_BLOCK = 1 << 18
+_RANGE = re.compile(r"(?:bytes[= ])?0-([0-9]{1,18})")
 _WRITTEN = frozenset({200, 201, 202, 204})
 
 
@@ -32,25 +34,45 @@ class Sent:
     how: str
 
 
+class _Stuck(NetworkError):
+    """A registry answers that all is well, and takes nothing (exit 3)."""
+
+
 class _Rest:
-    """The rest of a file as a request's body: it has a length, and tells what was read."""
+    """The rest of a file as a request's body: it has a length, gives no byte more, and tells what was read."""
 
     def __init__(self, path: Path, start: int, size: int, moved: Progress) -> None:
-        self._file = path.open("rb")
-        self._file.seek(start)
-        self._left = size - start
+        self._path = path
+        self._length = self._left = size - start
         self._moved = moved
+        with _reading(path):
+            self._file = path.open("rb")
+            self._file.seek(start)
 
     def __len__(self) -> int:
-        return self._left
+        return self._length
 
     def read(self, size: int = -1) -> bytes:
-        block = self._file.read(min(size, 1 << 18) if size >= 0 else -1)
+        wanted = min(self._left, _BLOCK if size < 0 else size)
+        with _reading(self._path):
+            block = self._file.read(wanted)
+        if wanted and not block:
+            raise EngineError(f"{self._path}: ends {self._left} bytes too early", hint="Build or pull the image again.")
+        self._left -= len(block)
         self._moved(len(block))
         return block
 
     def close(self) -> None:
         self._file.close()
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    # Said here: among the errors of a connection it would pass for one of the network.
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def push_blob(
@@ -73,10 +95,11 @@ def push_blob(
         NetworkError: The registry does not take it.
         EngineError: It cannot be read.
     """
-    if repository.has_blob(descriptor.digest):
-        moved(descriptor.size)
-        return Sent(how="there")
     with blobs.alone(descriptor.digest, sink):
+        # Asked only now: who held the lock may have sent it.
+        if repository.has_blob(descriptor.digest):
+            moved(descriptor.size)
+            return Sent(how="there")
         transfer = _Transfer(repository, descriptor, blobs, moved)
         return transfer.run(sources)
 
@@ -103,26 +126,31 @@ class _Transfer:
             self._moved(self._blob.size)
             return Sent(how="mounted")
         location, offset = begun
-        idle, furthest = 0, offset
+        effort = Effort(offset, self._blob.size)
         while True:
             self._count(offset)
             try:
-                location = self._send(location, offset)
-                self._finish(location)
-                break
-            except NoAccess:
+                if offset < self._blob.size:
+                    location, offset = self._send(location, offset)
+                if offset == self._blob.size:
+                    self._finish(location)
+                    break
+                if effort.idle(offset) >= IDLE_ATTEMPTS:
+                    raise _Stuck(f"{self._repository.name}: takes no more than {offset} bytes of a blob")
+            except (NoAccess, _Stuck):
                 raise
             except NetworkError as error:
-                # Many a failure is only about how far it has come; the registry is asked.
+                # What failed may be the answer alone.
                 if self._there():
                     break
-                status = self._status(location)
-                location, offset = status or self._fresh()
-                idle = 0 if offset > furthest else idle + 1
-                furthest = max(offset, furthest)
-                if idle >= _IDLE_ATTEMPTS or not (isinstance(error, Again) or idle < 2):
+                again = isinstance(error, Again)
+                # Many a failure is only about how far it has come; the registry is asked. Not where all had come
+                # and was refused: then the bytes that it has are not those of the blob.
+                refused = not again and offset == self._blob.size
+                location, offset = (None if refused else self._status(location)) or self._fresh()
+                if effort.idle(offset) >= (IDLE_ATTEMPTS if again else _REFUSALS):
                     raise
-                self._session.pause(backoff(idle))
+            self._session.pause(backoff(effort.count))
         with contextlib.suppress(EngineError):
             store.remove(self._memory)
         self._count(self._blob.size)
@@ -166,10 +194,10 @@ class _Transfer:
     def _noted(self, asked: str, location: str) -> str:
         if not location:
             raise NetworkError(f"{self._repository.name}: the registry does not say where to send a blob")
-        there = urljoin(asked, location)
-        if urlsplit(asked).scheme == "https" and urlsplit(there).scheme != "https":
-            raise NetworkError(f"{self._repository.name}: the registry wants a blob over plain HTTP")
-        with contextlib.suppress(EngineError):  # it only saves time
+        there = self._session.lead(asked, location)
+        with contextlib.suppress(EngineError, OSError):  # it only saves time
+            # The URL may be all that it takes to write there.
+            store.make_folder(self._memory.parent).chmod(0o700)
             store.write_atomic(self._memory, there)
         return there
 
@@ -181,39 +209,42 @@ class _Transfer:
         return self._status(location) if location else None
 
     def _status(self, location: str) -> tuple[str, int] | None:
-        """Where an upload goes on, as the registry says; None where it knows nothing of it."""
+        """Where an upload goes on, as the registry says; None where it knows nothing of it.
+
+        Raises:
+            Again: It does not answer: what it has is not to be sent a second time for that.
+        """
         try:
             reply = self._session.ask("GET", location, self._repository.writing, ok=frozenset({204, 200}))
-        except (Missing, NetworkError):
+        except Again:
+            raise
+        except NetworkError:
             return None
-        said = _RANGE.fullmatch(reply.headers.get("range", ""))
-        # "0-0" is one byte, and what registries say of none.
-        if said is None or said[1] == "0" or int(said[1]) >= self._blob.size:
+        taken = _taken(reply.headers)
+        if taken is None or taken > self._blob.size:
             return None
-        return self._noted(reply.url, reply.headers.get("location", "") or location), int(said[1]) + 1
+        return self._noted(reply.url, reply.headers.get("location", "") or location), taken
 
-    def _send(self, location: str, offset: int) -> str:
-        """Send the rest; the upload's URL after it."""
+    def _send(self, location: str, offset: int) -> tuple[str, int]:
+        """Send the rest; the upload's URL after it, and the bytes that the registry has."""
         opened: list[_Rest] = []
 
         def rest() -> _Rest:
-            try:
-                opened.append(_Rest(self._path, offset, self._blob.size, self._read))
-            except OSError as error:
-                raise disk_error(self._path, error) from error
+            self._count(offset)  # it may be asked for twice: once without, once with a new token
+            opened.append(_Rest(self._path, offset, self._blob.size, self._read))
             return opened[-1]
 
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-Range": f"{offset}-{self._blob.size - 1}",
         }
-        if offset == self._blob.size:
-            return location
         try:
             with self._session.open(
                 "PATCH", location, self._repository.writing, headers=headers, data=rest, ok=_WRITTEN, attempts=1
             ) as response:
-                return self._noted(response.url, response.headers.get("Location", "") or location)
+                taken = _taken({"range": response.headers.get("Range", "")})
+                there = self._noted(response.url, response.headers.get("Location", "") or location)
+                return there, self._blob.size if taken is None else min(taken, self._blob.size)
         finally:
             for each in opened:
                 each.close()
@@ -224,3 +255,10 @@ class _Transfer:
             "PUT", f"{location}{join}digest={quote(self._blob.digest)}", self._repository.writing,
             headers={"Content-Type": "application/octet-stream"}, ok=frozenset({200, 201, 204}),
         )  # fmt: skip
+
+
+def _taken(headers: Mapping[str, str]) -> int | None:
+    """How many bytes a registry says that it has; None where it does not."""
+    said = _RANGE.fullmatch(headers.get("range", ""))
+    # "0-0" is one byte, and what registries say of none.
+    return None if said is None or said[1] == "0" else int(said[1]) + 1
