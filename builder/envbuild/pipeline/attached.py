@@ -16,13 +16,13 @@ from envbuild import evidence
 from envbuild.evidence.record import MAX_BYTES
 from envbuild.net import Missing
 from envbuild.registry import Blobs, Descriptor, Manifest, Repository, push_blob
-from envbuild.registry.manifests import OCI_EMPTY, OCI_MANIFEST, digest_of
+from envbuild.registry.manifests import OCI_EMPTY, OCI_MANIFEST, digest_of, dump
 
 EVIDENCE = "application/vnd.envbuild.evidence.v1+json"
 BINDING = "application/vnd.envbuild.binding.v1+json"
 LOCK = "application/vnd.envbuild.lock.v1+json"
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
-_EMPTY = b"{}"
+_EMPTY = Descriptor(media_type=OCI_EMPTY, digest=digest_of(b"{}"), size=2)
 _TITLE = "org.opencontainers.image.title"
 _PREFIX = "vnd.envbuild"
 # An image is seen again and again; more records than these are not looked through.
@@ -77,34 +77,34 @@ def of_lock(data: bytes) -> Artifact:
     return Artifact(kind=LOCK, files=(("lock.json", LOCK, data),))
 
 
-def attach(repository: Repository, subject: Descriptor, artifact: Artifact, blobs: Blobs) -> Descriptor:
-    """Write an artifact beside an image; one that is there already is written again to the same effect.
+def attach(repository: Repository, subject: Descriptor, artifacts: Sequence[Artifact], blobs: Blobs) -> None:
+    """Write artifacts beside an image; what is there already is not written again.
 
     Raises:
-        NetworkError: The registry does not take it.
+        NetworkError: The registry does not take one.
     """
-    empty = _send(repository, OCI_EMPTY, _EMPTY, blobs)
-    layers = []
-    for name, media_type, data in artifact.files:
-        layers.append({**_send(repository, media_type, data, blobs).as_dict(), "annotations": {_TITLE: name}})
-    manifest: dict[str, Any] = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "artifactType": artifact.kind,
-        "config": empty.as_dict(),
-        "layers": layers,
-        "subject": Descriptor(media_type=subject.media_type, digest=subject.digest, size=subject.size).as_dict(),
-    }
-    if artifact.notes:
-        manifest["annotations"] = dict(artifact.notes)
-    return repository.attach(manifest, subject.digest)
-
-
-def _send(repository: Repository, media_type: str, data: bytes, blobs: Blobs) -> Descriptor:
-    descriptor = Descriptor(media_type=media_type, digest=digest_of(data), size=len(data))
-    blobs.add(data, descriptor.digest)
-    push_blob(repository, descriptor, blobs)
-    return descriptor
+    known = {each.digest for each in repository.referrers(subject.digest)}
+    for artifact in artifacts:
+        described = [
+            (name, Descriptor(media_type=kind, digest=digest_of(data), size=len(data)), data)
+            for name, kind, data in artifact.files
+        ]
+        manifest: dict[str, Any] = {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "artifactType": artifact.kind,
+            "config": _EMPTY.as_dict(),
+            "layers": [{**blob.as_dict(), "annotations": {_TITLE: name}} for name, blob, _ in described],
+            "subject": Descriptor(media_type=subject.media_type, digest=subject.digest, size=subject.size).as_dict(),
+        }
+        if artifact.notes:
+            manifest["annotations"] = dict(artifact.notes)
+        if digest_of(dump(manifest)) in known:
+            continue
+        for _, blob, data in [("", _EMPTY, b"{}"), *described]:
+            blobs.add(data, blob.digest)
+            push_blob(repository, blob, blobs)
+        repository.attach(manifest, subject.digest)
 
 
 def attached(repository: Repository, subject: Descriptor, kinds: Sequence[str], blobs: Blobs) -> Iterator[Artifact]:

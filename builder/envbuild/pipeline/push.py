@@ -268,8 +268,7 @@ def _beside(bench: Workbench, planned: Plan, there: Repository, own: Blobs, subj
     if key is not None:
         binding = Binding(environment=planned.env.name, manifest=subject.digest, config=config)
         artifacts.append(attached.of_binding(evidence.bind(binding, key)))
-    for artifact in artifacts:
-        attached.attach(there, subject, artifact, own)
+    attached.attach(there, subject, artifacts, own)
     return key is not None
 
 
