@@ -233,6 +233,21 @@ def test_an_interrupted_run_leaves_nothing(pyz: Path, tmp_path: Path) -> None:
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_a_thread_that_waits_for_ever_does_not_keep_the_collector() -> None:
+    code = """
+import threading
+from envbuild.collector import __main__ as collector
+def main():
+    threading.Thread(target=threading.Event().wait).start()
+    print("written", end="")
+    return 3
+collector.main = main
+collector.run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "written", "")
+
+
 def _pythons() -> dict[str, str]:
     """The interpreters of this host, one of each release: of pyenv, of a distribution, and the one that runs."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")

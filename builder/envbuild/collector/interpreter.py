@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from .common import Reader, end_group, real, unique, wait, watch
+from .common import Reader, end_group, opened, real, unique, wait, watch
 
 # Variables of the child alone: nothing that belongs to the user is written to, or waited for.
 _SCRATCH = {
@@ -199,7 +199,7 @@ def _package(folder, name):
         path = os.path.join(place, file) if file else place
         if os.path.isfile(path):
             try:
-                with open(path, "rb") as stream:
+                with opened(path) as stream:
                     text = stream.read(_METADATA_BYTES).decode("utf-8", "replace")
             except OSError:
                 continue

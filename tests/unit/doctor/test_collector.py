@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,20 @@ import pytest
 
 from envbuild.collector import (
     choose,
+    collect,
     environment,
     gpu,
     gpucode,
     hardware,
     interpreter,
+    libaio,
     machine,
     ops,
     system,
     toolkits,
     tools,
 )
-from envbuild.collector.common import Host
+from envbuild.collector.common import Host, Parts, opened
 from envbuild.elf.gpucode import read_gpu_code
 
 GIB = 1 << 30
@@ -44,6 +47,33 @@ def host(tmp_path: Path) -> Any:
         return Host(environ, str(tmp_path))
 
     return make
+
+
+def test_a_part_that_never_ends_is_left_behind() -> None:
+    gate, parts = threading.Event(), Parts()
+    work = collect.Work(parts, seconds=0.05)
+    work.start("hangs", gate.wait)
+    work.start("breaks", lambda: 1 // 0)
+    assert work.now("works", lambda: sum(work.map(abs, [-1, -2]))) == 3
+    assert work.wait("hangs", "nothing") == work.wait("breaks", "nothing") == "nothing"
+    assert sorted(each["part"] for each in parts.errors) == ["breaks", "hangs"]
+    gate.set()
+    work.end()
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe that nobody writes to, where a text, a library, a toolkit's version and a package's metadata belong."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for name in ("version.json", "build.ninja", "libaio.so.1", "x-1.dist-info/METADATA"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(pipe)
+    with pytest.raises(OSError, match="no regular file"):
+        opened(str(pipe))
+    assert Host({}, str(tmp_path)).text("/pipe") is None
+    assert ops.ninja(str(tmp_path / "build.ninja")) == {} and ops.contents(str(pipe)) == {"undefined": [], "sm": []}
+    assert toolkits.version(str(tmp_path), []) is None and interpreter.packages([str(tmp_path)]) == []
+    assert libaio.libaio(Host({"LD_LIBRARY_PATH": str(tmp_path)}))["provides"] == []
 
 
 MEMINFO = "MemTotal:       263856144 kB\nMemFree:  1 kB\nMemAvailable:   250000000 kB\nSwapTotal:             0 kB\n"
