@@ -168,6 +168,8 @@ RED: tuple[Case, ...] = (
      {"machine": {"memlock": [8 << 20, 8 << 20], "infiniband": ["mlx5_0"]}}, "InfiniBand (mlx5_0)"),
     ("cpu", "memlock.limited", WARNING, merged(nvme(), {"machine": {"memlock": [8 << 20, None]}}),
      "--ulimit memlock=-1"),
+    ("gpu", "memlock.limited", WARNING, {"machine": {"memlock": [8 << 20, None], "infiniband": ["mlx5_0"],
+                                                     "container": "kubernetes"}}, "IPC_LOCK"),
     ("cpu", "memory.killed", WARNING, {"machine": {"memory": {"oom_kills": 2}}}, "has killed 2"),
     ("cpu", "nvme.missing", ERROR, nvme(exists=False), "-v"),
     ("cpu", "nvme.unwritable", ERROR, nvme(writable=False), "cannot write"),
@@ -215,6 +217,7 @@ RED: tuple[Case, ...] = (
       "deepspeed": {"accelerator": "cpu"}, "environment": {"NVIDIA_VISIBLE_DEVICES": "void"}}, "'void'"),
     ("gpu", "selinux.enforcing", INFO, {"machine": {"selinux": "enforcing"}}, "leave SELinux itself on"),
     ("gpu", "network.unknown", ERROR, {"environment": {"NCCL_SOCKET_IFNAME": "ib"}}, "lo, eno1"),
+    ("cpu", "network.unknown", ERROR, {"environment": {"GLOO_SOCKET_IFNAME": "^docker"}}, "eth0"),
     ("gpu", "network.virtual", INFO,
      {"environment": {"SLURM_NNODES": "2"}, "machine": {"interfaces": [
          {"name": "virbr0", "up": True, "virtual": True}, {"name": "eno1", "up": True, "virtual": False}]}}, "virbr0"),

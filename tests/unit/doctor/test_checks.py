@@ -68,6 +68,8 @@ FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("gpu", {"gpu": {"module": "580.126.01", "nvml": "580.126.01", "cuda": "13.1"}}),
     ("gpu", {"torch": {"architectures": ["sm_80", "sm_90a", "compute_90"]}}),
     ("gpu", {"machine": {"infiniband": ["mlx5_0"]}, "environment": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}}),
+    ("gpu", {"machine": {"memlock": [8 << 20, 8 << 20], "ipc_lock": True, "infiniband": ["mlx5_0"]}}),
+    ("gpu", {"environment": {"GLOO_SOCKET_IFNAME": "en", "NCCL_SOCKET_IFNAME": "=eno1:1"}}),
     (
         "gpu",
         {

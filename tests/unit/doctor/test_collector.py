@@ -162,7 +162,24 @@ def test_selinux_and_os_release(host: Any) -> None:
     }  # fmt: skip
     assert machine.selinux(host()) is None
     assert machine.selinux(host({"/etc/selinux/config": "# SELINUX= can be\nSELINUX=enforcing\n"})) == "disabled"
+    assert machine.selinux(host({"/.dockerenv": ""})) is None, "its image brought the file"
     assert machine.selinux(host({"/sys/fs/selinux/enforce": "1"})) == "enforcing"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "users", "locks"),
+    [
+        ("000001ffffffffff", "         0          0 4294967295", True),
+        ("00000000a80425fb", "         0          0 4294967295", False),  # docker's own set
+        ("000001ffffffffff", "         0       1000          1\n1 100000 65536", False),  # rootless: capable at home
+        ("", "", None),
+    ],
+)
+def test_whether_memory_may_be_locked_beyond_the_limit(
+    host: Any, capabilities: str, users: str, locks: bool | None
+) -> None:
+    files = {"/proc/self/status": f"Name:\tx\nCapEff:\t{capabilities}\n", "/proc/self/uid_map": users}
+    assert machine.ipc_lock(host(files)) is locks
 
 
 def test_interfaces_are_up_virtual_or_loopback(host: Any) -> None:
@@ -173,15 +190,24 @@ def test_interfaces_are_up_virtual_or_loopback(host: Any) -> None:
         "/sys/devices/virtual/net/lo/flags": "0x9", "/sys/devices/virtual/net/lo/type": "772",
         "/sys/devices/virtual/net/lo/operstate": "unknown",
         "/sys/class/net/bonding_masters": "",
+        # A bond of a port, and a VLAN on it: other nodes reach both. A bridge of nothing but a virtual port is none.
+        "/sys/devices/virtual/net/bond0/flags": "0x1003", "/sys/devices/virtual/net/bond0/operstate": "up",
+        "/sys/devices/virtual/net/bond0/lower_eno1": "", "/sys/devices/virtual/net/bond0.7/flags": "0x1003",
+        "/sys/devices/virtual/net/bond0.7/operstate": "up", "/sys/devices/virtual/net/bond0.7/lower_bond0": "",
+        "/sys/devices/pci0/net/eno1/flags": "0x1803", "/sys/devices/pci0/net/eno1/operstate": "up",
+        "/sys/devices/pci0/net/eno1/master": "", "/sys/devices/virtual/net/docker0/lower_veth1": "",
+        "/sys/devices/virtual/net/veth1/flags": "0x0", "/sys/class/net/veth1": Path(devices, "virtual/net/veth1"),
+        "/sys/class/net/bond0": Path(devices, "virtual/net/bond0"), "/sys/class/net/eno1": Path(devices, "pci0/net/eno1"),
+        "/sys/class/net/bond0.7": Path(devices, "virtual/net/bond0.7"),
         "/sys/class/net/ib0": Path(devices, "pci0/net/ib0"),
         "/sys/class/net/docker0": Path(devices, "virtual/net/docker0"),
         "/sys/class/net/lo": Path(devices, "virtual/net/lo"),
     }  # fmt: skip
-    assert machine.interfaces(host(files)) == [
-        {"name": "docker0", "up": False, "virtual": True, "loopback": False},
-        {"name": "ib0", "up": True, "virtual": False, "loopback": False},
-        {"name": "lo", "up": True, "virtual": False, "loopback": True},
-    ]
+    found = {each["name"]: each for each in machine.interfaces(host(files))}
+    assert {name for name, each in found.items() if each["up"]} == {"bond0", "bond0.7", "eno1", "ib0", "lo"}
+    assert {name for name, each in found.items() if each["virtual"]} == {"docker0", "veth1"}
+    assert {name for name, each in found.items() if each["loopback"]} == {"lo"}
+    assert {name for name, each in found.items() if each["part"]} == {"eno1"}
 
 
 def test_mounts_with_blanks_and_with_optional_fields(host: Any) -> None:
