@@ -58,6 +58,7 @@ def test_red(case: Case) -> None:
 # Good ways to be otherwise than the two healthy machines.
 FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("cpu", nvme(rotational=True, device="/dev/vda1")),
+    ("cpu", {**nvme(rotational=True, device="/dev/mapper/rhel-root"), "machine": {"cpu": {"flags": ["hypervisor"]}}}),
     ("cpu", {"deepspeed": {"torch_info": None}, "tools": []}),
     ("cpu", {"interpreter": {"packages": packages(ninja=None)}}),
     ("cpu", {"machine": {"memlock": [8 << 20, 8 << 20], "selinux": "permissive"}}),
@@ -127,6 +128,20 @@ def test_nodes_share_a_model_and_a_disk_takes_the_optimizer() -> None:
         "10.0B parameters (one part in 2 of the model)"
         in said(view(machine(environment=two), params=int(20e9)), [MEMORY])[0].message
     )
+
+
+def test_nodes_without_cpus_are_no_place_to_bind_to() -> None:
+    # One socket with memory on a card, and a superchip: its CPUs, its GPU's memory, and room for seven instances of it.
+    for more in (
+        [{"node": 1, "cpus": 0, "total": 64 * GIB}],
+        [{"node": n, "cpus": 0, "total": 0} for n in range(2, 9)],
+    ):
+        assert not [
+            f for f in said(view(machine(machine={"numa": [{"node": 0, "cpus": 72}, *more]}))) if f.rule[:4] == "numa"
+        ]
+    sockets = [{"node": 0, "cpus": 32}, {"node": 1, "cpus": 32}, {"node": 2, "cpus": 0, "total": 0}]
+    (found,) = [f for f in said(view(machine(machine={"numa": sockets}))) if f.rule == "numa.nodes"]
+    assert found.message.startswith("2 NUMA nodes with CPUs: unbound") and len(found.evidence) == 3
 
 
 def test_a_model_needs_room_on_the_disk() -> None:

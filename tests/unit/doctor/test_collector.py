@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import sys
@@ -21,6 +22,7 @@ from envbuild.collector import (
     interpreter,
     libaio,
     machine,
+    nvme,
     ops,
     system,
     toolkits,
@@ -219,6 +221,54 @@ def test_mounts_with_blanks_and_with_optional_fields(host: Any) -> None:
         ("98:0", "/mnt x", "ext4", "/dev/nvme0n1p1", ["rw", "noatime", "data=ordered"]),
         ("0:20", "/dev/shm", "tmpfs", "shm", ["rw", "nosuid", "size=65536k"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "device"),
+    [
+        ("/dev/nvme0n1p2", "/dev/nvme0n1p2"), ("/dev/mapper/vg0-swap", "/dev/mapper/vg0-swap"), ("tank/swap", "tank/swap"),
+        ("filer.corp:/export/x", "SERVER:/export/x"), ("//filer.corp/share", "SERVER/share"), ("filer:vol0", "SERVER"),
+        ("anna@login.corp:data", "SERVER"), ("10.0.0.1@o2ib:/scratch", "SERVER:/scratch"), ("overlay", "overlay"),
+        ("admin@0123-4567.cephfs=/x", "SERVER"), ("[fe80::1]:/x", "SERVER:/x"),
+    ],
+)  # fmt: skip
+def test_the_device_of_a_folder_names_no_server(host: Any, source: str, device: str) -> None:
+    mounts = f"22 1 259:2 / / rw - xfs {source} rw,addr=10.0.0.1,username=anna\n"
+    found = nvme._mount(host({"/proc/self/mountinfo": mounts}), "/")
+    assert found["device"] == device and found["options"] == ["rw"]
+
+
+def test_the_disk_of_a_partition_says_whether_it_rotates(host: Any) -> None:
+    files: dict[str, str | Path] = {
+        "/sys/devices/pci0/block/sda/queue/rotational": "1\n", "/sys/devices/pci0/block/sda/sda2/partition": "2",
+        "/sys/dev/block/8:2": Path("../../devices/pci0/block/sda/sda2"),
+        "/sys/devices/virtual/block/dm-0/queue/rotational": "0", "/sys/dev/block/253:0": Path("../../devices/virtual/block/dm-0"),
+    }  # fmt: skip
+    assert [nvme._rotational(host(files if number == "8:2" else {}), number, "x") for number in ("8:2", "253:0", "0:9")] == [
+        True, False, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "direct", "said"),
+    [
+        (errno.EINVAL, False, "Invalid argument"),
+        (errno.EDQUOT, None, "Disk quota exceeded"),
+        (errno.EIO, None, "Input"),
+    ],
+)
+def test_a_full_disk_says_nothing_about_direct_io(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, direct: bool | None, said: str
+) -> None:
+    def refuse(*args: Any) -> int:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(nvme.os, "O_DIRECT", 0)  # whatever this file system can do
+    monkeypatch.setattr(nvme.os, "write", refuse)
+    found: dict[str, Any] = {}
+    nvme._write(found, str(tmp_path), False)
+    assert (found["writable"], found.get("direct")) == (True, direct) and said in found["error"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

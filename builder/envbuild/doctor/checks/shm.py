@@ -21,7 +21,7 @@ def look(view: View) -> Iterator[Finding]:
     wanted = size(view.row.shm_size) if view.row is not None and view.said is None else _LEAST
     container = view.collection.machine.container
     fix = f"start the container with --shm-size={wanted // GIB or 1}g (or --ipc=host)"
-    if container is None:
+    if container in (None, "apptainer"):  # which shows the host's own
         fix = f"make it larger: mount -o remount,size={wanted // GIB or 1}G /dev/shm, and in /etc/fstab"
     if container == "kubernetes":
         fix = "give the pod an emptyDir with medium: Memory at /dev/shm, and a sizeLimit"
