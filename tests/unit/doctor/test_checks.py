@@ -65,6 +65,25 @@ FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("cpu", {"environment": {"PYTHONPATH": "/code:", "OMP_NUM_THREADS": "8", "CUDA_VISIBLE_DEVICES": ""}}),
     ("cpu", {"torch": {"version": "2.13.0+rocm6.4"}, "environment": {"DS_ACCELERATOR": "cuda"}}),
     ("gpu", {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-5c2e,MIG-77", "NCCL_IB_DISABLE": "1"}}),
+    # A folk name, which NCCL does not know; a level that only a network's card is concerned by.
+    ("gpu", {"environment": {"NCCL_NET_GDR_DISABLE": "1", "NCCL_P2P_LEVEL": "NVL", "NCCL_NET_GDR_LEVEL": "LOC"}}),
+    (
+        "cpu",
+        {
+            "environment": {"CC": None, "CXX": None},
+            "alternatives": [{"name": "cc", "link": "/usr/bin/cc", "value": "/usr/bin/clang"}],
+            "tools": [
+                {
+                    "name": "cc",
+                    "role": "shell",
+                    "path": "/usr/bin/cc",
+                    "version": "14.0.6",
+                    "says": "clang version 14.0.6",
+                },
+                {"name": "c++", "role": "shell", "path": "/usr/bin/c++", "version": "12.2.0", "says": "g++ 12.2.0"},
+            ],
+        },
+    ),
     ("gpu", {"environment": {"TORCH_CUDA_ARCH_LIST": "Hopper", "NCCL_SOCKET_IFNAME": "^docker,lo"}}),
     ("gpu", {"gpu": {"module": "580.126.01", "nvml": "580.126.01", "cuda": "13.1"}}),
     ("gpu", {"torch": {"architectures": ["sm_80", "sm_90a", "compute_90"]}}),
@@ -128,6 +147,11 @@ def test_nodes_share_a_model_and_a_disk_takes_the_optimizer() -> None:
         "10.0B parameters (one part in 2 of the model)"
         in said(view(machine(environment=two), params=int(20e9)), [MEMORY])[0].message
     )
+
+
+def test_who_trains_on_the_cpu_may_hide_the_gpus() -> None:
+    hidden = gpu_machine(environment={"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"})
+    assert [f.rule for f in said(view(hidden), OWN) if f.severity is not INFO] == ["environment.ds-accelerator"]
 
 
 def test_nodes_without_cpus_are_no_place_to_bind_to() -> None:

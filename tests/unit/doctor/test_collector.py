@@ -402,6 +402,10 @@ def test_packages_are_read_as_files_and_twice_is_twice(tmp_path: Path) -> None:
         ("numpy", "1.26.4", str(first)), ("old", "0.1", str(first)), ("numpy", "2.1.0", str(second)),
     ]  # fmt: skip
     assert found[0]["requires"] == ["a (>=1)"]
+    # A home that is a link: the packages are where sys.path says that they are, once.
+    (tmp_path / "home").symlink_to(tmp_path / "user")
+    again = interpreter.packages([str(tmp_path / "home"), str(first)])
+    assert {each["location"] for each in again} == {str(tmp_path / "home")} and len(again) == 2
 
 
 NINJA = """ninja_required_version = 1.3
