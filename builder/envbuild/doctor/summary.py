@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Collection, DeepSpeed, Gpu, Import, Machine
-from envbuild.doctor.text import count, size
+from envbuild.doctor.sizes import amount
+from envbuild.doctor.text import count
 from envbuild.doctor.view import normalised
 
 
@@ -16,7 +17,7 @@ def head(collection: Collection) -> Iterator[tuple[str, str]]:
         machine.distribution.name or machine.distribution.id, f"Linux {machine.kernel}" if machine.kernel else "",
         machine.cpu.model or machine.cpu.machine, machine.cpu.level,
         count(machine.cpu.usable or machine.cpu.count or 0, "CPU") if machine.cpu.usable or machine.cpu.count else "",
-        f"{size(machine.memory.total)} of memory" if machine.memory.total else "",
+        f"{amount(machine.memory.total)} of memory" if machine.memory.total else "",
     )  # fmt: skip
     yield "container", _container(machine)
     yield "GPU", _gpu(collection.gpu)
@@ -31,8 +32,8 @@ def _joined(*parts: str | None) -> str:
 
 def _container(machine: Machine) -> str:
     kind = machine.container or "none"
-    memory = f"limited to {size(machine.memory.limit)} of memory" if machine.memory.limit else ""
-    shm = f"{size(machine.shm.total)} of shared memory (/dev/shm)" if machine.shm.total is not None else ""
+    memory = f"limited to {amount(machine.memory.limit)} of memory" if machine.memory.limit else ""
+    shm = f"{amount(machine.shm.total)} of shared memory (/dev/shm)" if machine.shm.total is not None else ""
     return _joined(kind, "WSL" if machine.wsl else "", memory, shm)
 
 

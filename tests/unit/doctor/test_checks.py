@@ -129,7 +129,7 @@ def test_every_check_of_the_list_is_red_somewhere() -> None:
         (int(9e9), {}, WARNING, "rounding may go beyond"),
         (int(7e9), {"available": 100 * GIB}, WARNING, "100 GiB of 256 GiB is free now"),
         (int(20e9), {}, ERROR, "373 GiB (bf16)"),
-        (int(7e9), {"limit": 64 * GIB, "used": GIB}, ERROR, "the cgroup's limit of 64.0 GiB (the host has 256 GiB)"),
+        (int(7e9), {"limit": 64 * GIB, "used": GIB}, ERROR, "the cgroup's limit of 64 GiB (the host has 256 GiB)"),
     ],
 )
 def test_memory_of_a_model(params: int, memory: dict[str, int], severity: Severity, words: str) -> None:
