@@ -6,7 +6,7 @@ import sys
 import time
 
 from . import choose, gpu, libaio, machine, masking, nvme, ops, symbols, system, toolkits, tools
-from .common import Host, Parts, end_all, real, temporary, unique
+from .common import Host, Parts, end_all, temporary, unique
 from .environment import environment
 from .interpreter import Examined, described, imports
 

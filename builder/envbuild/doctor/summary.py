@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envbuild.doctor.collection import Collection, DeepSpeed, Gpu, Import, Machine
 from envbuild.doctor.sizes import amount
 from envbuild.doctor.text import count
-from envbuild.doctor.view import normalised
+from envbuild.doctor.view import installed
 
 
 def head(collection: Collection) -> Iterator[tuple[str, str]]:
@@ -54,9 +54,7 @@ def _python(collection: Collection) -> str:
 
 
 def _package(collection: Collection, name: str, seen: Import | None, more: str) -> str:
-    packages = collection.interpreter.packages if collection.interpreter is not None else ()
-    installed = next((each.version for each in packages if normalised(each.name) == name), None)
-    version = (seen.version if seen is not None else None) or installed
+    version = (seen.version if seen is not None else None) or installed(collection, name)
     if seen is None and collection.interpreter is None:
         return "unknown"
     if seen is None:
