@@ -125,6 +125,10 @@ RED: tuple[Case, ...] = (
      {"interpreter": {
          "packages": [{"name": "numpy", "version": "1.26.4", "location": "/root/.local/lib"}, *packages()]}},
      "hides"),
+    ("cpu", "prebuilt.torch", ERROR, {"deepspeed": {"torch_info": {"version": "2.9"}}}, "here is torch 2.13"),
+    ("gpu", "prebuilt.cuda", ERROR, {"deepspeed": {"torch_info": {"cuda_version": "12.8"}}}, "here is CUDA 13.0"),
+    ("gpu", "prebuilt.torch", WARNING,
+     {"deepspeed": {"installed_ops": ["fused_adam"], "torch_info": {"version": "2.9"}}}, "does not load"),
     ("cpu", "imports.pydantic", ERROR,
      {"deepspeed": {"ok": False, "error": "AttributeError: 'FieldInfo' object has no attribute 'field_info'"}},
      "DeepSpeed cannot be imported"),
@@ -245,9 +249,10 @@ RED: tuple[Case, ...] = (
 # What else may be said above an info about a machine that is changed so: by the rule, or what it begins with.
 ALSO: dict[str, set[str]] = {
     "driver.old": {"libcuda"}, "driver.missing": {"libcuda"}, "nvml.mismatch": {"libcuda"}, "launcher.missing": set(),
-    "packages.pydantic": {"packages.requirement", "packages.cpu"}, "packages.checkpoints": {"packages.cpu"},
+    "packages.pydantic": {"packages.requirement", "packages.cpu", "prebuilt"},
+    "packages.checkpoints": {"packages.cpu", "prebuilt"}, "packages.old-torch": {"prebuilt"},
     "imports.nothing": {"packages.requirement"},
-    "packages.more": {"packages.requirement"}, "gpu-arch.without-cuda": {"cuda-libraries", "ops", "libcuda"},
+    "packages.more": {"packages.requirement"}, "gpu-arch.without-cuda": {"cuda-libraries", "ops", "libcuda", "prebuilt"},
     "network.p2p": {"ops.sm"}, "toolkit.absent": {"imports.nvcc"}, "host-compiler.nvcc": set(),
 }  # fmt: skip
 # Worlds that are old as a whole: whatever else is said about them is not the matter of the case.

@@ -60,6 +60,8 @@ FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("cpu", nvme(rotational=True, device="/dev/vda1")),
     ("cpu", {**nvme(rotational=True, device="/dev/mapper/rhel-root"), "machine": {"cpu": {"flags": ["hypervisor"]}}}),
     ("cpu", {"deepspeed": {"torch_info": None}, "tools": []}),
+    ("cpu", {"deepspeed": {"built_for": "cuda", "torch_info": {"version": "2.9"}}}),
+    ("cpu", {"deepspeed": {"torch_info": {"version": "0.0", "cuda_version": "0.0"}}}),
     ("cpu", {"interpreter": {"packages": packages(ninja=None)}}),
     ("cpu", {"machine": {"memlock": [8 << 20, 8 << 20], "selinux": "permissive"}}),
     ("cpu", {"environment": {"PYTHONPATH": "/code:", "OMP_NUM_THREADS": "8", "CUDA_VISIBLE_DEVICES": ""}}),

@@ -199,7 +199,8 @@ def test_interfaces_are_up_virtual_or_loopback(host: Any) -> None:
         "/sys/devices/pci0/net/eno1/flags": "0x1803", "/sys/devices/pci0/net/eno1/operstate": "up",
         "/sys/devices/pci0/net/eno1/master": "", "/sys/devices/virtual/net/docker0/lower_veth1": "",
         "/sys/devices/virtual/net/veth1/flags": "0x0", "/sys/class/net/veth1": Path(devices, "virtual/net/veth1"),
-        "/sys/class/net/bond0": Path(devices, "virtual/net/bond0"), "/sys/class/net/eno1": Path(devices, "pci0/net/eno1"),
+        "/sys/class/net/bond0": Path(devices, "virtual/net/bond0"),
+        "/sys/class/net/eno1": Path(devices, "pci0/net/eno1"),
         "/sys/class/net/bond0.7": Path(devices, "virtual/net/bond0.7"),
         "/sys/class/net/ib0": Path(devices, "pci0/net/ib0"),
         "/sys/class/net/docker0": Path(devices, "virtual/net/docker0"),
@@ -226,7 +227,7 @@ def test_mounts_with_blanks_and_with_optional_fields(host: Any) -> None:
 @pytest.mark.parametrize(
     ("source", "device"),
     [
-        ("/dev/nvme0n1p2", "/dev/nvme0n1p2"), ("/dev/mapper/vg0-swap", "/dev/mapper/vg0-swap"), ("tank/swap", "tank/swap"),
+        ("/dev/nvme0n1p2", "/dev/nvme0n1p2"), ("/dev/mapper/vg0-swap", "/dev/mapper/vg0-swap"), ("tank/x", "tank/x"),
         ("filer.corp:/export/x", "SERVER:/export/x"), ("//filer.corp/share", "SERVER/share"), ("filer:vol0", "SERVER"),
         ("anna@login.corp:data", "SERVER"), ("10.0.0.1@o2ib:/scratch", "SERVER:/scratch"), ("overlay", "overlay"),
         ("admin@0123-4567.cephfs=/x", "SERVER"), ("[fe80::1]:/x", "SERVER:/x"),
@@ -242,11 +243,11 @@ def test_the_disk_of_a_partition_says_whether_it_rotates(host: Any) -> None:
     files: dict[str, str | Path] = {
         "/sys/devices/pci0/block/sda/queue/rotational": "1\n", "/sys/devices/pci0/block/sda/sda2/partition": "2",
         "/sys/dev/block/8:2": Path("../../devices/pci0/block/sda/sda2"),
-        "/sys/devices/virtual/block/dm-0/queue/rotational": "0", "/sys/dev/block/253:0": Path("../../devices/virtual/block/dm-0"),
+        "/sys/devices/virtual/block/dm-0/queue/rotational": "0",
+        "/sys/dev/block/253:0": Path("../../devices/virtual/block/dm-0"),
     }  # fmt: skip
-    assert [nvme._rotational(host(files if number == "8:2" else {}), number, "x") for number in ("8:2", "253:0", "0:9")] == [
-        True, False, None,
-    ]  # fmt: skip
+    here = host(files)
+    assert [nvme._rotational(here, number, "x") for number in ("8:2", "253:0", "0:9")] == [True, False, None]
 
 
 @pytest.mark.parametrize(

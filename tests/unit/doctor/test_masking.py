@@ -74,7 +74,7 @@ def test_any_document_keeps_its_shape(document: Any) -> None:
         ("https://bo:pa@55@corp/x, https://bo:pa/5@corp", f"https://{SECRET}@corp/x, https://{SECRET}@corp"),
         ("git+https://git.corp:8443/team/x@v1.2.0", "git+https://git.corp:8443/team/x@v1.2.0"),
         ("--password=abc --port=1", f"--password={SECRET} --port=1"),
-        ("http://cache|bearer-token=abc|x=1 (api_key=abc)", f"http://cache|bearer-token={SECRET}|x=1 (api_key={SECRET}"),
+        ("x|bearer-token=abc|x=1 (key, api_key=a)", f"x|bearer-token={SECRET}|x=1 (key, api_key={SECRET}"),
         ("Authorization: Basic YWxpY2U6cGE1NQ==", SECRET),
         ("hf_abcdefghijklmnopqrstuvwxyz", SECRET),
         ("Authorization: Bearer abcdefghijkl.mno", f"Authorization: {SECRET}"),

@@ -65,7 +65,8 @@ def _inside(view: View) -> Iterator[Finding]:
             why="torch sees no GPU without it.",
             fix="start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
             if lacks
-            else "let the container runtime bring it (docker run --gpus all, CDI, apptainer exec --nv); device files alone do not",
+            else "let the container runtime bring it (docker run --gpus all, CDI, apptainer exec --nv); device files "
+            "alone do not",
             source=_SOURCE,
         )
 
