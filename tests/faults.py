@@ -252,7 +252,8 @@ ALSO: dict[str, set[str]] = {
     "packages.pydantic": {"packages.requirement", "packages.cpu", "prebuilt"},
     "packages.checkpoints": {"packages.cpu", "prebuilt"}, "packages.old-torch": {"prebuilt"},
     "imports.nothing": {"packages.requirement"},
-    "packages.more": {"packages.requirement"}, "gpu-arch.without-cuda": {"cuda-libraries", "ops", "libcuda", "prebuilt"},
+    "packages.more": {"packages.requirement"},
+    "gpu-arch.without-cuda": {"cuda-libraries", "ops", "libcuda", "prebuilt"},
     "network.p2p": {"ops.sm"}, "toolkit.absent": {"imports.nvcc"}, "host-compiler.nvcc": set(),
 }  # fmt: skip
 # Worlds that are old as a whole: whatever else is said about them is not the matter of the case.

@@ -290,11 +290,13 @@ def test_the_drivers_libraries_are_called_in_children(collect: Collect, tmp_path
     environ = {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML": str(config)}
     config.write_text(
         "driver 535.104.05\ngpu GPU-1|NVIDIA H200|9.0|143771|14|0\ngpu GPU-2|NVIDIA V100|7.0|16384|14|-1\n"
+        "gpu GPU-3|NVIDIA GB10|12.1|0|14|-1\n"
     )
     found = collect("--no-import", **environ).gpu
     assert (found.nvml, found.nvml_error, found.cuda) == ("535.104.05", None, "12.4")
     assert [(each.name, each.sm, each.memory, each.mig) for each in found.devices] == [
         ("NVIDIA H200", "9.0", 143771 << 20, False), ("NVIDIA V100", "7.0", 16384 << 20, False),
+        ("NVIDIA GB10", "12.1", None, False),
     ]  # fmt: skip
     assert found.libcuda[f"{driver}/libcuda.so.1"] == "550.54.15"
     config.write_text("init 18\n")

@@ -513,4 +513,11 @@ def test_the_interpreter_with_torch_comes_before_the_first(tmp_path: Path) -> No
     package.parent.mkdir(parents=True)
     package.touch()
     assert choose.guess(Host(environ)) == str(tmp_path / "full/bin/python")
+    # A virtual environment that sees the packages of its base has that one's torch.
+    (tmp_path / "bare/pyvenv.cfg").write_text(
+        f"home = {tmp_path}/full/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n"
+    )
+    assert choose.guess(Host(environ)) == str(tmp_path / "bare/bin/python")
+    (tmp_path / "bare/pyvenv.cfg").write_text(f"home = {tmp_path}/full/bin\ninclude-system-site-packages = false\n")
+    assert choose.guess(Host(environ)) == str(tmp_path / "full/bin/python")
     assert choose.candidates(Host({"PATH": "/nonexistent"}))[0] == sys.executable
