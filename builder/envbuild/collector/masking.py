@@ -24,9 +24,11 @@ _URL = re.compile(
     r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)"
     r"(?:[^/\s'\"]+|[^/\s'\"@:]*:(?!\d+/)[^\s'\"@]*(?=@[\w.-]+(?:[/:\s]|\Z)))@"
 )
+# token=x, --api-key='x', "password": "x"
 _PARAMETER = re.compile(
-    r"(?i)((?<![\w-])-{0,2}(?:[\w-]{0,60}[_-])?(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|apikey|auth|signature|sig|credential)s?=)"
-    r"([^&;|\s'\"]+)"
+    r"(?i)((?<![\w-])-{0,2}(?:[\w-]{0,60}[_-])?"
+    r"(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|auth|signature|sig|credential)s?"
+    r"(?:=['\"]?|['\"]\s?:\s?['\"]))([^&;|\s'\"]+)"
 )
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"

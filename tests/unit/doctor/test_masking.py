@@ -75,6 +75,8 @@ def test_any_document_keeps_its_shape(document: Any) -> None:
         ("git+https://git.corp:8443/team/x@v1.2.0", "git+https://git.corp:8443/team/x@v1.2.0"),
         ("--password=abc --port=1", f"--password={SECRET} --port=1"),
         ("x|bearer-token=abc|x=1 (key, api_key=a)", f"x|bearer-token={SECRET}|x=1 (key, api_key={SECRET}"),
+        ("login(token='abc', hf_token = 1)", f"login(token='{SECRET}', hf_token = 1)"),
+        ('{"user": "x", "api_key": "abc", "auth": null}', f'{{"user": "x", "api_key": "{SECRET}", "auth": null}}'),
         ("Authorization: Basic YWxpY2U6cGE1NQ==", SECRET),
         ("hf_abcdefghijklmnopqrstuvwxyz", SECRET),
         ("Authorization: Bearer abcdefghijkl.mno", f"Authorization: {SECRET}"),
