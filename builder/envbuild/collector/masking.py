@@ -15,14 +15,14 @@ _COMMON = frozenset(
     linux kernel system venv cache true false none version name path file""".split()  # noqa: SIM905
 )
 _HOME = r"/(?:home\d*|Users|users|homes)/"
-_USER = r"[^/\s:;,'\"=\0]+"
+_USER = r"[^/.\s:;,'\"=\0][^/\s:;,'\"=\0]*"  # /home/.cache is nobody's
 # A name with blanks in it, as Windows has them: only where a whole path says where it ends.
 _BLANKS = re.compile(_HOME + r"([^/:;\0\n]{0,64} [^/:;\0\n]{0,64})(?=[/:;]|\Z)")
 # Here and below, what stands before a match keeps a search of a long value from being tried at each of its letters.
 # A password that nobody has quoted may hold an @, or a slash; a port before a path is none.
 _URL = re.compile(
     r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)"
-    r"(?:[^/\s'\"]+|[^/\s'\"@:]*:(?!\d+/)[^\s'\"@]*(?=@[\w.-]+(?:[/:\s]|\Z)))@"
+    r"(?:[^/\s'\"@:]*:(?!\d+/)[^\s'\"]*(?=@[\w.-]+(?:[/:\s]|\Z))|[^/\s'\"]+)@"
 )
 # token=x, --api-key='x', "password": "x"
 _PARAMETER = re.compile(

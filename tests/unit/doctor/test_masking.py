@@ -72,6 +72,7 @@ def test_any_document_keeps_its_shape(document: Any) -> None:
         ("https://host/x?a=1&access_token=abc&b=2", f"https://host/x?a=1&access_token={SECRET}&b=2"),
         # What nobody has quoted: an @ and a slash in a password; but a version behind a path is no password.
         ("https://bo:pa@55@corp/x, https://bo:pa/5@corp", f"https://{SECRET}@corp/x, https://{SECRET}@corp"),
+        ("https://bo:p@a/5@corp:80/x", f"https://{SECRET}@corp:80/x"),
         ("git+https://git.corp:8443/team/x@v1.2.0", "git+https://git.corp:8443/team/x@v1.2.0"),
         ("--password=abc --port=1", f"--password={SECRET} --port=1"),
         ("x|bearer-token=abc|x=1 (key, api_key=a)", f"x|bearer-token={SECRET}|x=1 (key, api_key={SECRET}"),
@@ -84,6 +85,7 @@ def test_any_document_keeps_its_shape(document: Any) -> None:
         (f"GPU-{UUID},MIG-{UUID},GPU-{UUID.replace('1d', '2d')}", "GPU-UUID1,MIG-UUID1,GPU-UUID2"),
         # None of these is private.
         ("/root/.cache/torch_extensions", "/root/.cache/torch_extensions"),
+        ("/job/home/.cache/torch_extensions", "/job/home/.cache/torch_extensions"),
         ("libcublas.so.12.4.5.8 535.104.05 12.2.0-14+deb12u1", "libcublas.so.12.4.5.8 535.104.05 12.2.0-14+deb12u1"),
         ("Requires-Dist: tokenizers>=0.21; key=value", "Requires-Dist: tokenizers>=0.21; key=value"),
         ("_ZN3c1017get_default_dtypeEv", "_ZN3c1017get_default_dtypeEv"),
