@@ -13,9 +13,10 @@ from .interpreter import Examined, described, imports
 SCHEMA = "envbuild.collection/1"
 VERSION = "1"
 _THREADS = 8
-# What a part may take, in seconds; all but one that waits for a file system that does not answer are done long before.
-_PART_SECONDS = 150.0
-_FOLDER_SECONDS = 45.0
+# How long all parts are waited for, in seconds: all but one that waits for a file system that does not answer are done
+# long before. Those that begin late, the libraries and each folder of --nvme, have at least some time of their own.
+_PART_SECONDS = 180.0
+_LATE_SECONDS = 45.0
 _END_STEPS = 40
 _NCCL = "libnccl.so.2"
 
@@ -139,7 +140,7 @@ def _collected(host, wanted, folder, parts, work, say):
     work.start("compiles", lambda: tools.compiles(tools.compilers(found["tools"] or []), host, folder, work))
     for name in ("machine", "system", "alternatives", "libaio", "toolkits", "gpu", "ops"):
         found[name] = work.wait(name)
-    found["libraries"] = work.now("libraries", lambda: _libraries(interpreter, found, environ))
+    found["libraries"] = work.now("libraries", lambda: _libraries(interpreter, found, environ), None, _LATE_SECONDS)
     for error in (found["libraries"] or {}).get("errors", ()):
         parts.fail("libraries", error)
     found["compiles"] = work.wait("compiles")
@@ -150,7 +151,7 @@ def _collected(host, wanted, folder, parts, work, say):
     say("measuring" if wanted.bench else "")
     # Last, and one after the other: nothing else runs while something is measured.
     found["nvme"] = [
-        work.now("nvme", lambda path=path: nvme.folder(host, path, wanted.bench), _silent(path), _FOLDER_SECONDS)
+        work.now("nvme", lambda path=path: nvme.folder(host, path, wanted.bench), _silent(path), _LATE_SECONDS)
         for path in wanted.nvme
     ]
     bandwidth = parts.run("bench", nvme.memory_bandwidth) if wanted.bench else None
