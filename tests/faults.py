@@ -171,6 +171,7 @@ RED: tuple[Case, ...] = (
     ("cpu", "shm.small", INFO, {"machine": {"shm": {"total": 64 << 20, "free": 64 << 20}}}, "--shm-size=1g"),
     ("gpu", "shm.full", WARNING, {"machine": {"shm": {"free": 1 << 20}}}, "1 MiB of 64 GiB"),
     ("gpu", "shm.unwritable", ERROR, {"machine": {"shm": {"writable": False}}}, "1777"),
+    ("gpu", "shm.unwritable", ERROR, {"machine": {"shm": {"total": 0, "free": 0, "writable": False}}}, "no /dev/shm"),
     ("gpu", "memlock.limited", WARNING,
      {"machine": {"memlock": [8 << 20, 8 << 20], "infiniband": ["mlx5_0"]}}, "InfiniBand (mlx5_0)"),
     ("cpu", "memlock.limited", WARNING, merged(nvme(), {"machine": {"memlock": [8 << 20, None]}}),

@@ -102,8 +102,8 @@ def unescaped(text):
 
 
 def shm(host):
-    """/dev/shm."""
-    found = {"total": None, "free": None, "writable": None, "kind": None}
+    """/dev/shm; where there is none, it has no room and cannot be written."""
+    found = {"total": 0, "free": 0, "writable": False, "kind": None}
     if not host.exists("/dev/shm"):
         return found
     state = os.statvfs(host.path("/dev/shm"))

@@ -164,6 +164,7 @@ def test_selinux_and_os_release(host: Any) -> None:
     }  # fmt: skip
     assert machine.selinux(host()) is None
     assert machine.selinux(host({"/etc/selinux/config": "# SELINUX= can be\nSELINUX=enforcing\n"})) == "disabled"
+    assert machine.shm(host()) == {"total": 0, "free": 0, "writable": False, "kind": None}, "there is none"
     assert machine.selinux(host({"/.dockerenv": ""})) is None, "its image brought the file"
     assert machine.selinux(host({"/sys/fs/selinux/enforce": "1"})) == "enforcing"
 
