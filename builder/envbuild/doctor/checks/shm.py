@@ -29,8 +29,8 @@ def look(view: View) -> Iterator[Finding]:
         yield Finding(
             rule="shm.unwritable", severity=Severity.ERROR if several else Severity.WARNING, subject="/dev/shm",
             message="this user cannot write to /dev/shm" if shm.total else "there is no /dev/shm",
-            why="NCCL, gloo and data loaders with workers end when they make their first segment in it.", fix="let it be a tmpfs with mode 1777",
-            source="NCCL user guide, NCCL_SHM_DISABLE",
+            why="NCCL, gloo and data loaders with workers end when they make their first segment in it.",
+            fix="let it be a tmpfs with mode 1777", source="NCCL user guide, NCCL_SHM_DISABLE",
         )  # fmt: skip
     elif shm.total < wanted:
         yield Finding(
