@@ -76,7 +76,9 @@ class Mask:
         names += [found.group(1) for text in _strings([environment, interpreter]) for found in _BLANKS.finditer(text)]
         self._homes = _homes(names)
         names += [found.group(2) for text in texts for found in self._homes.finditer(text)]
-        self._users = _numbered("USER", [name for name in names if name != "root" and not _MASKED.match(name)])
+        # The first is whose home $HOME is; root is no secret, and keeps its place, so that nobody else gets it.
+        self._users = _numbered("USER", [name for name in names if not _MASKED.match(name)])
+        self._users.pop("root", None)
         addresses = []
         for name, value in sorted((environment or {}).items()) if isinstance(environment, dict) else ():
             if isinstance(value, str) and _PLACE_NAME.search(name):
@@ -219,12 +221,13 @@ def _is_word(name):
 
 
 def users(environ):
-    """Names of this process's user, as far as they can be known."""
-    found = [environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")]
-    # /u/alice, /cluster/alice: of a folder at the root nobody knows that it is called like somebody.
+    """Names of this process's user, as far as they can be known; the one that the home folder has comes first."""
+    # /u/alice, /cluster/alice: of a folder at the root nobody knows that it is called like somebody, but root's.
     home = environ.get("HOME", "").rstrip("/")
-    if home.count("/") > 1 and _is_word(os.path.basename(home)):
-        found.append(os.path.basename(home))
+    own = os.path.basename(home)
+    known = home == "/root" or re.search(_HOME + r"[^/]+\Z", home)
+    found = [own] if known or (home.count("/") > 1 and _is_word(own)) else []
+    found += [environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")]
     try:
         import pwd
 
@@ -233,7 +236,7 @@ def users(environ):
         pass
     # CORP\alice and alice@corp.com are alice, too: her home may be /home/CORP/alice.
     found += [part for name in found for part in re.split(r"[\\@]", name) if part != name]
-    return [name for name in found if name and name != "root"]
+    return [name for name in found if name]
 
 
 def hosts(environ):

@@ -125,9 +125,17 @@ def test_names_with_blanks_domains_and_homes_elsewhere() -> None:
     assert found["environment"]["PATH"] == "/usr/bin:/mnt/c/Users/USER/AppData/Local/bin:/home2/USER2/bin"
     assert found["errors"] == ["no /mnt/c/Users/USER/x and no /home/USER3"]
     # A home that is not below /home, and a domain's user.
-    assert masking.users({"HOME": "/cluster/carla/", "USER": "CORP\\doris"})[:3] == ["CORP\\doris", "carla", "CORP"]
+    assert masking.users({"HOME": "/cluster/carla/", "USER": "CORP\\doris"})[:2] == ["carla", "CORP\\doris"]
     assert "doris" in masking.users({"USER": "CORP\\doris"}) and "emil" in masking.users({"USER": "emil@corp.net"})
-    assert {"x", "app", "root"}.isdisjoint(masking.users({"HOME": "/x"}) + masking.users({"HOME": "/opt/app"}))
+    assert {"x", "app"}.isdisjoint(masking.users({"HOME": "/x"}) + masking.users({"HOME": "/opt/app"}))
+
+
+def test_the_first_user_is_whose_home_it_is() -> None:
+    """A command for /home/USER says $HOME: nobody else's home may be called so."""
+    paths = {"interpreter": {"path": ["/home/berta/x", "/home/anna/x"]}}
+    assert masked(paths, ("anna",))["interpreter"]["path"] == ["/home/USER2/x", "/home/USER/x"]
+    assert masked(paths, ("root",))["interpreter"]["path"] == ["/home/USER2/x", "/home/USER3/x"]
+    assert [masking.users({"HOME": home})[0] for home in ("/root", "/home/ubuntu")] == ["root", "ubuntu"]
 
 
 def test_a_search_for_names_ends_whatever_stands_there() -> None:
