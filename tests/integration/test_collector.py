@@ -233,6 +233,21 @@ def test_an_interrupted_run_leaves_nothing(pyz: Path, tmp_path: Path) -> None:
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_a_thread_that_waits_for_ever_does_not_keep_the_collector() -> None:
+    code = """
+import threading
+from envbuild.collector import __main__ as collector
+def main():
+    threading.Thread(target=threading.Event().wait).start()
+    print("written", end="")
+    return 3
+collector.main = main
+collector.run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "written", "")
+
+
 def _pythons() -> dict[str, str]:
     """The interpreters of this host, one of each release: of pyenv, of a distribution, and the one that runs."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
@@ -275,11 +290,13 @@ def test_the_drivers_libraries_are_called_in_children(collect: Collect, tmp_path
     environ = {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML": str(config)}
     config.write_text(
         "driver 535.104.05\ngpu GPU-1|NVIDIA H200|9.0|143771|14|0\ngpu GPU-2|NVIDIA V100|7.0|16384|14|-1\n"
+        "gpu GPU-3|NVIDIA GB10|12.1|0|14|-1\n"
     )
     found = collect("--no-import", **environ).gpu
     assert (found.nvml, found.nvml_error, found.cuda) == ("535.104.05", None, "12.4")
     assert [(each.name, each.sm, each.memory, each.mig) for each in found.devices] == [
         ("NVIDIA H200", "9.0", 143771 << 20, False), ("NVIDIA V100", "7.0", 16384 << 20, False),
+        ("NVIDIA GB10", "12.1", None, False),
     ]  # fmt: skip
     assert found.libcuda[f"{driver}/libcuda.so.1"] == "550.54.15"
     config.write_text("init 18\n")

@@ -72,8 +72,8 @@ def test_variables_memory_and_folders(examine: Examine) -> None:
     assert found["environment.nccl-error-handling"] is WARNING
     assert found["network.unknown"] is ERROR
     assert "lo" in by_rule["network.unknown", "GLOO_SOCKET_IFNAME"].fix
-    assert "the cgroup's limit of 2.0 GiB" in by_rule["memory.need", "host memory"].message
-    assert by_rule["memlock.limited", "RLIMIT_MEMLOCK"].message.startswith("64.0 KiB")
+    assert "the cgroup's limit of 2 GiB" in by_rule["memory.need", "host memory"].message
+    assert by_rule["memlock.limited", "RLIMIT_MEMLOCK"].message.startswith("64 KiB")
     assert ("nvme.missing", "/tmp/none") in by_rule
     assert ("nvme.unwritable", "/tmp/sealed") in by_rule
     assert ("nvme.layer", "/var/tmp/swap") in by_rule

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
-from envbuild.doctor.checks import CHECKS
+from envbuild.doctor.checks import CHECKS, imports
 from envbuild.doctor.order import check_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
@@ -40,6 +41,14 @@ def test_names_of_checks_are_words_that_can_be_typed_and_no_two_are_the_same() -
 def test_what_a_check_explains_is_found_by_a_check() -> None:
     lost = [(check.name, rule) for check in CHECKS for rule in check.explains if check_of(rule, CHECKS) is None]
     assert lost == []
+    # A rule stands in the source where it is given to a finding, and not only where it is explained.
+    folder = Path(imports.__file__).parent
+    source = {path.stem: path.read_text() for path in (*folder.glob("*.py"), *folder.parent.glob("*.py"))}
+    written = Counter(re.findall(r'"([a-z0-9-]+\.[a-z0-9.-]+)"', "".join(source.values())))
+    named = Counter(rule for check in CHECKS for rule in check.explains if "." in rule)
+    made = {f"imports.{meaning}" for meaning in ("unknown", "nothing", *(entry[0] for entry in imports._KNOWN))}
+    made |= {f"row.{part}" for part in re.findall(r'_finding\(\s*"([a-z]+)"', source["row"])}
+    assert {rule for rule in named if written[rule] <= named[rule]} - made == set()
 
 
 def test_the_options_that_the_docs_show_are_there() -> None:

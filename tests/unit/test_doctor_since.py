@@ -8,7 +8,7 @@ import pytest
 
 from envbuild.doctor.changes import Change, elapsed, since_lines
 from envbuild.doctor.since import ORDER, since, strangers
-from machines import CACHE, LIB, gpu_machine, gpu_packages, machine, op, op_file, stdcxx
+from machines import CACHE, CPU_ADAM, LIB, gpu_machine, gpu_packages, machine, op, op_file, stdcxx
 
 LATER = "2026-12-01T10:00:00Z"
 CONDA = "/opt/conda/lib/libstdc++.so.6.0.29"
@@ -96,6 +96,10 @@ def test_an_op_that_was_compiled_again_is_a_change_and_one_that_only_aged_is_not
     assert since(old, aged) == ()
     assert [(each.kind, each.note) for each in since(old, again)] == [("op", "compiled again since")]
     assert "locked" in str(since(old, locked)[0].new)
+    # One of a package that was installed anew under the same version.
+    other = gpu_machine(ops=[op(CPU_ADAM, age=60.0)], taken=LATER)
+    before = gpu_machine(ops=[op(CPU_ADAM, age=3600.0)])
+    assert [(each.kind, each.note) for each in since(before, other)] == [("op", "written again since")]
     gone = since(old, gpu_machine(ops=[], taken=LATER))
     assert [(each.kind, each.new) for each in gone] == [("op", None)]
 
@@ -118,6 +122,13 @@ def test_what_one_side_could_not_collect_is_no_change() -> None:
     whole = gpu_machine()
     blind = gpu_machine(torch=None, deepspeed=None, interpreter=None, libraries=None, taken=LATER)
     assert not {"loader", "core package", "python package", "import"} & set(kinds(since(whole, blind)))
+    unseen = {"memlock": None, "nofile": None, "shm": None, "uid": None, "cpu": None, "memory": None, "selinux": None}
+    enforcing = gpu_machine(machine={"selinux": "enforcing", "memory": {"limit": 8 << 30}})
+    assert since(enforcing, gpu_machine(machine=unseen, taken=LATER)) == ()
+    free = since(enforcing, gpu_machine(machine={"selinux": "permissive"}, taken=LATER))
+    assert [(each.name, each.old, each.new) for each in free] == [
+        ("SELinux", "enforcing", "permissive"), ("memory of the cgroup", "8 GiB", "none"),
+    ]  # fmt: skip
 
 
 def test_another_image_machine_or_day_is_said() -> None:
@@ -126,7 +137,7 @@ def test_another_image_machine_or_day_is_said() -> None:
         ({"image": "team/train:2"}, "another image: none then, team/train:2 now"),
         ({"interpreter": {"executable": "/opt/other/bin/python"}}, "another interpreter"),
         ({"machine": {"cpu": {"model": "AMD EPYC"}}}, "another CPU"),
-        ({"gpu": {"devices": [{"index": 0, "name": "NVIDIA A100"}]}}, "another GPUs"),
+        ({"gpu": {"devices": [{"index": 0, "name": "NVIDIA A100"}]}}, "another set of GPUs"),
         ({"taken": "2020-01-01T00:00:00Z"}, "the snapshot is the newer one"),
     ):
         told = strangers(here, gpu_machine(**{"taken": LATER, **change}))

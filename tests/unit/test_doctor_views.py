@@ -21,7 +21,8 @@ from envbuild.doctor.layers import layers
 from envbuild.doctor.order import groups
 from envbuild.doctor.page import html
 from envbuild.doctor.report import Report, Since, report
-from envbuild.doctor.text import count, line, moment, size
+from envbuild.doctor.sizes import amount
+from envbuild.doctor.text import count, line, moment
 from envbuild.doctor.ticket import markdown
 from envbuild.doctor.view import Check
 from envbuild.model import Finding, Severity
@@ -305,7 +306,7 @@ def test_a_line_is_one_line(given: str, text: str) -> None:
 
 
 def test_amounts_and_times_are_words() -> None:
-    assert [size(each) for each in (0, 1023, 64 << 20, 3 << 29, 1 << 40)] == [
+    assert [amount(each) for each in (0, 1023, 64 << 20, 3 << 29, 1 << 40)] == [
         "0 B",
         "1023 B",
         "64 MiB",

@@ -42,7 +42,7 @@ Bench = Annotated[
 ]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout", callback=opt.seconds, help="Limit of collecting, in seconds.", rich_help_panel=_LOOK),
+    typer.Option("--timeout", callback=opt.seconds, help="Limit of both imports, in seconds.", rich_help_panel=_LOOK),
 ]
 Row = Annotated[
     str | None,

@@ -111,5 +111,15 @@ def _write(text, output):
         return 2
 
 
+def run():
+    """Collect, and end: also where a thread still waits for a file system that does not answer."""
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    # Python itself would wait for its threads.
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

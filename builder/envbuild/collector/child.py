@@ -143,6 +143,7 @@ def deepspeed_says(deepspeed):
     return {
         "installed_ops": sorted(name for name in ops if ops[name]),
         "torch_info": {str(name): str(info[name]) for name in info},
+        "built_for": attempt(lambda: str(git_version_info.accelerator_name)),
         "accelerator": attempt(lambda: str(deepspeed.accelerator.get_accelerator()._name)),
     }
 

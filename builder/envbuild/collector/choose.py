@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import sys
 
 from .common import is_program, unique
@@ -31,7 +32,16 @@ def candidates(host):
 
 def has_torch(host, python):
     """Whether a folder named torch lies where an interpreter's packages do; nothing is started."""
-    prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    own = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    prefixes = [own]
+    # A virtual environment may see the packages of what it was made of (PEP 405).
+    said = dict(re.findall(r"^([\w-]+) *= *(.*?) *$", host.text(own + "/pyvenv.cfg") or "", re.M))
+    if said.get("include-system-site-packages", "").lower() == "true" and said.get("home"):
+        prefixes.append(os.path.dirname(said["home"]))
+    return any(_has_torch(host, prefix) for prefix in prefixes)
+
+
+def _has_torch(host, prefix):
     escaped = glob.escape(prefix)
     folders = [os.path.join(escaped, lib, "python3*", "site-packages") for lib in ("lib", "lib64")]
     if prefix == "/usr":

@@ -6,13 +6,18 @@ import sys
 import time
 
 from . import choose, gpu, libaio, machine, masking, nvme, ops, symbols, system, toolkits, tools
-from .common import Host, Parts, end_all, real, temporary, unique
+from .common import Host, Parts, end_all, temporary, unique
 from .environment import environment
 from .interpreter import Examined, described, imports
 
 SCHEMA = "envbuild.collection/1"
 VERSION = "1"
 _THREADS = 8
+# How long all parts are waited for, in seconds: all but one that waits for a file system that does not answer are done
+# long before. Those that begin late, the libraries and each folder of --nvme, have at least some time of their own.
+_PART_SECONDS = 180.0
+_LATE_SECONDS = 45.0
+_END_STEPS = 40
 _NCCL = "libnccl.so.2"
 
 
@@ -48,71 +53,97 @@ def collect(wanted, environ, say=lambda text: None):
     began = time.time()
     parts = Parts()
     host = Host(environ)
-    with temporary(environ) as folder, concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+    with temporary(environ) as folder:
         if folder is None:
             parts.fail("temporary", "no temporary folder can be written to (TMPDIR, /tmp, /var/tmp, /dev/shm)")
+        work = Work(parts)
         try:
-            document = _collected(host, wanted, folder, parts, _Pool(pool), say)
+            document = _collected(host, wanted, folder, parts, work, say)
         finally:
-            end_all()
-    document["errors"] = parts.errors
+            work.end()
+    document["errors"] = list(parts.errors)
     parts.seconds["all"] = round(time.time() - began, 3)
-    document["seconds"] = parts.seconds
+    document["seconds"] = dict(parts.seconds)
     names = (masking.users(environ), masking.hosts(environ))
     return masking.Mask(document, *names).apply(document)
 
 
-class _Pool:
-    """Work in threads; ``map`` hands out its answers in order, like the built-in one."""
+class Work:
+    """Parts that run at the same time, each in a thread; one that does not end is left behind.
 
-    def __init__(self, executor):
-        self._executor = executor
+    A file system of the network whose server is gone keeps whoever asks it for ever.
+    """
+
+    def __init__(self, parts, seconds=_PART_SECONDS):
+        """Begin; ``seconds`` is how long all parts together are waited for."""
+        self._parts = parts
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._executor = concurrent.futures.ThreadPoolExecutor(2 * _THREADS)
+        self._futures = {}
+
+    def start(self, name, work):
+        """Begin a part."""
+        self._futures[name] = self._executor.submit(self._parts.run, name, work)
+
+    def wait(self, name, default=None, seconds=0.0):
+        """The answer of a part; ``default`` and a note when it failed, or when its time is up."""
+        left = max(self._until - time.monotonic(), self._seconds / 10, seconds)
+        try:
+            answer = self._futures[name].result(timeout=left)
+            return default if answer is None else answer
+        except concurrent.futures.TimeoutError:
+            self._parts.fail(name, "not done after {:.3g} s: a file system may not answer".format(left))
+            return default
+
+    def now(self, name, work, default=None, seconds=0.0):
+        """The answer of a part that the next ones need."""
+        self.start(name, work)
+        return self.wait(name, default, seconds)
 
     def map(self, function, items):
-        # Not the same threads as those that wait for it: parts that run in the pool may use it too.
+        """The answers for some items, in their order; a part may ask for this, too."""
+        # Not the same threads as those that wait for it.
         items = list(items)
         with concurrent.futures.ThreadPoolExecutor(max(1, min(_THREADS, len(items)))) as executor:
             return list(executor.map(function, items))
 
-    def start(self, function):
-        return self._executor.submit(function)
+    def end(self):
+        """End every child, and every thread that can be ended."""
+        for _ in range(_END_STEPS):
+            end_all()
+            if all(future.done() for future in self._futures.values()):
+                break
+            time.sleep(0.05)
+        self._executor.shutdown(wait=False)
 
 
-def _collected(host, wanted, folder, parts, pool, say):
+def _collected(host, wanted, folder, parts, work, say):
     environ = host.environ
-    python = wanted.python or (choose.guess(host) if wanted.guess else None) or sys.executable
-    # A name is looked for on PATH; a path is made one that holds in other folders too.
-    python = os.path.abspath(python) if "/" in python else host.which(python) or python
+    python = wanted.python or (work.now("guess", lambda: choose.guess(host)) if wanted.guess else None)
+    python = _path(host, python or sys.executable)
     say("examining {}{}".format(python, ": importing torch and DeepSpeed" if wanted.imports else ""))
     child = parts.run("interpreter.start", lambda: Examined(python, environ, folder, wanted.imports, wanted.timeout))
-    early = {
-        "machine": lambda: machine.machine(host, parts),
-        "system": lambda: system.system(host, environ),
-        "alternatives": lambda: tools.alternatives(host),
-        "libaio": lambda: libaio.libaio(host),
-        "environment": lambda: environment(environ),
-    }
-    started = {name: pool.start(_part(parts, name, work)) for name, work in early.items()}
-    interpreter = parts.run("interpreter", lambda: _interpreter(child, python, folder, environ, parts))
-    interpreter = interpreter or {"executable": python, "real": real(python)}
-    nvcc = host.which("nvcc")
-    home = toolkits.taken_by_torch(host, interpreter, nvcc)
-    wishes = tools.wanted(host, interpreter.get("build") or {}, home)
+    work.start("machine", lambda: machine.machine(host, parts))
+    work.start("system", lambda: system.system(host, environ))
+    work.start("alternatives", lambda: tools.alternatives(host))
+    work.start("libaio", lambda: libaio.libaio(host))
+    interpreter = work.now("interpreter", lambda: _interpreter(child, python, folder, environ, parts))
+    interpreter = interpreter or {"executable": python, "real": python}
+    nvcc, wishes = work.now("programs", lambda: _programs(host, interpreter), (None, []))
     prefixes = unique([interpreter.get("prefix"), interpreter.get("base"), environ.get("CONDA_PREFIX")])
-    late = {
-        "toolkits": lambda: toolkits.toolkits(host, interpreter, nvcc, pool),
-        "gpu": lambda: gpu.gpu(host, sys.executable, prefixes, parts, pool),
-        "tools": lambda: tools.tools(host, wishes, pool),
-        "ops": lambda: _ops(host, interpreter),
-    }
-    started.update((name, pool.start(_part(parts, name, work))) for name, work in late.items())
-    compilers = tools.compilers(started["tools"].result() or [])
-    started["compiles"] = pool.start(_part(parts, "compiles", lambda: tools.compiles(compilers, host, folder, pool)))
-    found = {name: future.result() for name, future in started.items() if name != "compiles"}
-    found["libraries"] = parts.run("libraries", lambda: _libraries(interpreter, found, environ))
+    work.start("toolkits", lambda: toolkits.toolkits(host, interpreter, nvcc, work))
+    work.start("gpu", lambda: gpu.gpu(host, sys.executable, prefixes, parts, work))
+    work.start("tools", lambda: tools.tools(host, wishes, work))
+    work.start("ops", lambda: _ops(host, interpreter))
+    found = {"environment": environment(environ), "tools": work.wait("tools")}
+    work.start("compiles", lambda: tools.compiles(tools.compilers(found["tools"] or []), host, folder, work))
+    for name in ("machine", "system", "alternatives", "libaio", "toolkits", "gpu", "ops"):
+        found[name] = work.wait(name)
+    found["libraries"] = work.now("libraries", lambda: _libraries(interpreter, found, environ), None, _LATE_SECONDS)
     for error in (found["libraries"] or {}).get("errors", ()):
         parts.fail("libraries", error)
-    found["compiles"] = started["compiles"].result()
+    found["compiles"] = work.wait("compiles")
     torch = deepspeed = None
     if child is not None:
         pieces = parts.run("imports", child.finish, {})
@@ -120,7 +151,7 @@ def _collected(host, wanted, folder, parts, pool, say):
     say("measuring" if wanted.bench else "")
     # Last, and one after the other: nothing else runs while something is measured.
     found["nvme"] = [
-        parts.run("nvme", lambda path=path: nvme.folder(host, path, wanted.bench), {"path": path})
+        work.now("nvme", lambda path=path: nvme.folder(host, path, wanted.bench), _silent(path), _LATE_SECONDS)
         for path in wanted.nvme
     ]
     bandwidth = parts.run("bench", nvme.memory_bandwidth) if wanted.bench else None
@@ -132,8 +163,19 @@ def _collected(host, wanted, folder, parts, pool, say):
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _part(parts, name, work):
-    return lambda: parts.run(name, work)
+def _silent(path):
+    return {"path": path, "error": "it does not answer"}
+
+
+def _path(host, python):
+    """An interpreter's path: a name is looked for on PATH; a path is made one that holds in other folders too."""
+    return os.path.abspath(python) if "/" in python else host.which(python) or python
+
+
+def _programs(host, interpreter):
+    """nvcc by PATH, and all programs to look for."""
+    nvcc = host.which("nvcc")
+    return nvcc, tools.wanted(host, interpreter.get("build") or {}, toolkits.taken_by_torch(host, nvcc))
 
 
 def _interpreter(child, python, folder, environ, parts):

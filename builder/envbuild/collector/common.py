@@ -1,10 +1,12 @@
 """What every part of the collector works with: the machine's files, its programs, and a note of what went wrong."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -36,7 +38,7 @@ class Host:
     def text(self, path, limit=_TEXT_BYTES):
         """The text of a small file without surrounding blanks, or None where it cannot be read."""
         try:
-            with open(self.path(path), "rb") as stream:
+            with opened(self.path(path)) as stream:
                 return stream.read(limit).decode("utf-8", "replace").strip()
         except (OSError, ValueError):
             return None
@@ -241,6 +243,23 @@ def version_in(text):
     """The first number with a dot in a text, such as 12.2.0; None without one."""
     found = re.search(r"(?<![\w.])[vV]?(\d+\.\d+(?:\.\d+)*)", text or "")
     return found.group(1) if found else None
+
+
+def opened(path):
+    """A regular file, to be read as bytes.
+
+    Raises:
+        OSError: It cannot be read, or is something that a reader may wait for without end, such as a pipe.
+    """
+    # Without O_NONBLOCK the open itself waits for somebody to write to a pipe. Of a regular file it changes nothing.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def real(path):

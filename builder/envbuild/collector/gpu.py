@@ -48,12 +48,14 @@ try:
         handle = ctypes.c_void_p()
         call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(device["index"]), ctypes.byref(handle))
         device["name"] = text("nvmlDeviceGetName", handle)
-        memory = Memory()
-        call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
-        device["memory"] = memory.total
         major, minor = ctypes.c_int(), ctypes.c_int()
         call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
         device["sm"] = "%d.%d" % (major.value, minor.value)
+        memory = Memory()
+        # One that shares the host's memory has none of its own to tell of (NVML_ERROR_NOT_SUPPORTED).
+        if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) != 3:
+            call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+            device["memory"] = memory.total
         current, pending = ctypes.c_uint(), ctypes.c_uint()
         try:
             call("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))

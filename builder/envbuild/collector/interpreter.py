@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from .common import Reader, end_group, real, unique, wait, watch
+from .common import Reader, end_group, opened, real, wait, watch
 
 # Variables of the child alone: nothing that belongs to the user is written to, or waited for.
 _SCRATCH = {
@@ -180,7 +180,11 @@ def packages(path):
     Read from METADATA (or PKG-INFO), as PyPA's "Recording installed projects" has it.
     """
     found = []
-    for folder in unique(real(each) for each in path if each):
+    folders = {}
+    for each in path:
+        # Called as sys.path has it, so that it can be told whose entry it is; once, however many names lead there.
+        folders.setdefault(real(each), each)
+    for folder in filter(None, folders.values()):
         try:
             names = sorted(os.listdir(folder))
         except (OSError, ValueError):
@@ -199,7 +203,7 @@ def _package(folder, name):
         path = os.path.join(place, file) if file else place
         if os.path.isfile(path):
             try:
-                with open(path, "rb") as stream:
+                with opened(path) as stream:
                     text = stream.read(_METADATA_BYTES).decode("utf-8", "replace")
             except OSError:
                 continue

@@ -5,7 +5,7 @@ import os
 import shlex
 
 from . import elf
-from .common import unique
+from .common import opened, unique
 
 # Debian from 13 on renamed it for its 64-bit time_t.
 _NAMES = ("libaio.so.1", "libaio.so.1t64")
@@ -63,7 +63,7 @@ def _first(host, folders, names):
 
 def _provides(host, path):
     try:
-        with open(host.path(path), "rb") as stream:
+        with opened(host.path(path)) as stream:
             return [version for version in elf.read(stream).provides if version.startswith("LIBAIO")]
     except (elf.Damaged, OSError):
         return []

@@ -13,6 +13,8 @@ _MODULES = (
     "efa", "irdma", "bnxt_re", "xpmem", "knem",
 )  # fmt: skip
 _LOOPBACK, _UP = "772", 1  # ARPHRD_LOOPBACK (if_arp.h), IFF_UP (if.h)
+_CAP_IPC_LOCK = 14  # linux/capability.h
+_ALL_USERS = ["0", "0", "4294967295"]  # a user namespace that is the first one (user_namespaces(7))
 
 
 def machine(host, parts):
@@ -29,6 +31,7 @@ def machine(host, parts):
         "memory": part("memory", lambda: hardware.memory(host), {}),
         "shm": part("shm", lambda: shm(host), {}),
         "memlock": part("limits", lambda: limit(resource.RLIMIT_MEMLOCK)),
+        "ipc_lock": part("limits", lambda: ipc_lock(host)),
         "nofile": part("limits", lambda: limit(resource.RLIMIT_NOFILE)),
         "container": part("container", lambda: container(host)),
         "wsl": bool(re.search(r"microsoft|wsl", host.text("/proc/sys/kernel/osrelease") or "", re.I)),
@@ -71,6 +74,16 @@ def limit(number):
     return [None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number)]
 
 
+def ipc_lock(host):
+    """Whether this process may lock memory beyond its limit: CAP_IPC_LOCK of the first user namespace (mlock(2))."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", host.text("/proc/self/status") or "", re.M)
+    if not found:
+        return None
+    return bool(int(found.group(1), 16) >> _CAP_IPC_LOCK & 1) and (
+        (host.text("/proc/self/uid_map") or "").split() == _ALL_USERS
+    )
+
+
 def mounts(host):
     """The mounts as (device number, mount point, kind, source, options), in their order (proc(5), mountinfo)."""
     found = []
@@ -89,8 +102,8 @@ def unescaped(text):
 
 
 def shm(host):
-    """/dev/shm."""
-    found = {"total": None, "free": None, "writable": None, "kind": None}
+    """/dev/shm; where there is none, it has no room and cannot be written."""
+    found = {"total": 0, "free": 0, "writable": False, "kind": None}
     if not host.exists("/dev/shm"):
         return found
     state = os.statvfs(host.path("/dev/shm"))
@@ -127,8 +140,10 @@ def selinux(host):
     enforce = host.text("/sys/fs/selinux/enforce")
     if enforce in ("0", "1"):
         return "enforcing" if enforce == "1" else "permissive"
-    configured = re.search(r"^SELINUX=(\w+)", host.text("/etc/selinux/config") or "", re.M)
-    return "disabled" if configured and not host.exists("/sys/fs/selinux") else None
+    # A container is not shown what the host's kernel enforces, and its image may have brought the file.
+    if host.exists("/sys/fs/selinux") or container(host):
+        return None
+    return "disabled" if re.search(r"^SELINUX=(\w+)", host.text("/etc/selinux/config") or "", re.M) else None
 
 
 def interfaces(host):
@@ -148,11 +163,21 @@ def interfaces(host):
                 "name": name,
                 # "unknown" is what a loopback or a tunnel says: such drivers know no carrier.
                 "up": bool(flags & _UP) and host.text(base + "/operstate") in ("up", "unknown", None),
-                "virtual": not loopback and "/devices/virtual/" in os.path.realpath(host.path(base)),
+                "virtual": not loopback and not physical(host, name),
                 "loopback": loopback,
+                "part": host.exists(base + "/master"),
             }
         )
     return found
+
+
+def physical(host, name, depth=4):
+    """Whether an interface has a device, or stands on one that has: a bond, a VLAN, a bridge with a port outside."""
+    base = "/sys/class/net/" + name
+    if "/devices/virtual/" not in os.path.realpath(host.path(base)):
+        return True
+    below = [each[len("lower_") :] for each in host.names(base) if each.startswith("lower_")]
+    return depth > 0 and any(physical(host, each, depth - 1) for each in below)
 
 
 def modules(host):

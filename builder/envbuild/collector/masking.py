@@ -14,23 +14,36 @@ _COMMON = frozenset(
     workspace project projects src code test tests train model models build docker podman runner jovyan vagrant app
     linux kernel system venv cache true false none version name path file""".split()  # noqa: SIM905
 )
-_HOMES = re.compile(r"(?<![\w.-])((?:/[\w.-]+){0,4}?/(?:home|Users|users|homes)/)([^/\s:;,'\"=\0]+)")
+_HOME = r"/(?:home\d*|Users|users|homes)/"
+_USER = r"[^/.\s:;,'\"=\0][^/\s:;,'\"=\0]*"  # /home/.cache is nobody's
+# A name with blanks in it, as Windows has them: only where a whole path says where it ends.
+_BLANKS = re.compile(_HOME + r"([^/:;\0\n]{0,64} [^/:;\0\n]{0,64})(?=[/:;]|\Z)")
 # Here and below, what stands before a match keeps a search of a long value from being tried at each of its letters.
-_URL = re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/@\s'\"]+)@")
+# A password that nobody has quoted may hold an @, or a slash; a port before a path is none.
+_URL = re.compile(
+    r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)"
+    r"(?:[^/\s'\"@:]*:(?!\d+/)[^\s'\"]*(?=@[\w.-]+(?:[/:\s]|\Z))|[^/\s'\"]+)@"
+)
+# token=x, --api-key='x', "password": "x"
 _PARAMETER = re.compile(
-    r"(?i)((?:[?&;\s]|(?<![\w-])--|\A)(?:[\w-]{0,60}[_-])?(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|apikey|auth|signature|sig|credential)s?=)"
-    r"([^&;\s'\"]+)"
+    r"(?i)((?<![\w-])-{0,2}(?:[\w-]{0,60}[_-])?"
+    r"(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|auth|signature|sig|credential)s?"
+    r"(?:=['\"]?|['\"]\s?:\s?['\"]))([^&;|\s'\"]+)"
 )
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
     r"A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|pypi-[\w-]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|npm_[A-Za-z0-9]{20,}|"
-    r"nvapi-[\w-]{20,})|(?i:\bbearer\s+)[\w.~+/-]{8,}=*"
+    r"nvapi-[\w-]{20,})|"
+    r"(?i:\bbearer\s+|\bauthorization\W{1,4}basic\s+)[\w.~+/-]{8,}=*"
 )
 _SECRET_NAME = re.compile(
-    r"(?i)(?:\A|_)(?:TOKEN|PASSWORD|PASSWD|PWD|PASS|SECRET|KEY|APIKEY|CREDENTIALS?|AUTH|COOKIE|SESSION)(?:S|_ID|_FILE)?\Z"
+    r"(?i)(?:\A|_)(?:TOKEN|PASSWORD|PASSWD|PWD|PASS|SECRET|KEY|APIKEY|CREDENTIALS?|AUTH|COOKIE|SESSION)(?:S|_ID|_FILE)?(?:_?\d+)?\Z"
+    r"|_USERNAME\Z"
 )
 _PROXY = re.compile(r"(?i)\A(?:https?|all|ftp|no)_proxy\Z|_proxy\Z")
-_PLACE_NAME = re.compile(r"(?i)(?:ADDR|ADDRESS|_HOST|HOSTNAME|_IP|NODELIST|ENDPOINT|_URL|RDZV\w*)\Z")
+_PLACE_NAME = re.compile(
+    r"(?i)(?:ADDR|ADDRESS|_HOST|HOSTNAME|_IP|NODELIST|ENDPOINT|_UR[IL]\d*|COMM_ID|_STORAGE|RDZV\w*)\Z"
+)
 _LOOPBACK = re.compile(r"\A(?:localhost|127(?:\.\d+){3}|::1|0\.0\.0\.0|::)\Z")
 _IP = re.compile(
     r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])|(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])"
@@ -58,10 +71,15 @@ class Mask:
         if isinstance(libraries, dict):
             texts += (_cache(libraries.get("cache")) or "").split("\0")
         names = [name for name in users if name]
-        names += [found.group(2) for text in texts for found in _HOMES.finditer(text)]
-        self._users = _numbered("USER", [name for name in names if name != "root" and not _MASKED.match(name)])
-        addresses = []
         environment = document.get("environment") if isinstance(document, dict) else None
+        interpreter = document.get("interpreter") if isinstance(document, dict) else None
+        names += [found.group(1) for text in _strings([environment, interpreter]) for found in _BLANKS.finditer(text)]
+        self._homes = _homes(names)
+        names += [found.group(2) for text in texts for found in self._homes.finditer(text)]
+        # The first is whose home $HOME is; root is no secret, and keeps its place, so that nobody else gets it.
+        self._users = _numbered("USER", [name for name in names if not _MASKED.match(name)])
+        self._users.pop("root", None)
+        addresses = []
         for name, value in sorted((environment or {}).items()) if isinstance(environment, dict) else ():
             if isinstance(value, str) and _PLACE_NAME.search(name):
                 addresses += [each for each in _IP.findall(value) if not _LOOPBACK.match(each)]
@@ -87,7 +105,7 @@ class Mask:
         text = _PARAMETER.sub(r"\1" + SECRET, text)
         text = _SHAPES.sub(SECRET, text)
         text = _UUID.sub(self._uuid, text)
-        text = _HOMES.sub(lambda found: found.group(1) + self._users.get(found.group(2), found.group(2)), text)
+        text = self._homes.sub(lambda found: found.group(1) + self._users.get(found.group(2), found.group(2)), text)
         if self._places:
             text = self._places.sub(lambda found: self._names[found.group(0)], text)
         return self._pattern.sub(lambda found: self._words[found.group(0)], text) if self._pattern else text
@@ -114,7 +132,10 @@ class Mask:
         if key == "schema":
             return value
         if key == "environment" and isinstance(value, dict):
-            return {name: self.value(name, each) if isinstance(each, str) else each for name, each in value.items()}
+            return {
+                legible(str(name)): self.value(str(name), each) if isinstance(each, str) else each
+                for name, each in value.items()
+            }
         if key == "cache" and isinstance(value, str):
             return self._loader_cache(value)
         return self.apply(value)
@@ -183,6 +204,12 @@ def _strings(node):
                 yield text
 
 
+def _homes(names):
+    """Home folders as the part before a user's name, and the name: one that is known has whatever is in it."""
+    odd = sorted((name for name in set(names) if not re.match(_USER + r"\Z", name)), key=len, reverse=True)
+    return re.compile("({})({})".format(_HOME, "|".join([*(re.escape(name) + r"(?![\w.-])" for name in odd), _USER])))
+
+
 def _pattern(words, form):
     """Any of the words, the longest first, in a form that says what may stand around it; None without words."""
     parts = sorted(words, key=len, reverse=True)
@@ -194,18 +221,22 @@ def _is_word(name):
 
 
 def users(environ):
-    """Names of this process's user, as far as they can be known."""
-    found = [environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")]
-    home = environ.get("HOME", "")
-    if re.match(r"/(?:[\w.-]+/)*(?:home|Users|users|homes)/", home):
-        found.append(os.path.basename(home.rstrip("/")))
+    """Names of this process's user, as far as they can be known; the one that the home folder has comes first."""
+    # /u/alice, /cluster/alice: of a folder at the root nobody knows that it is called like somebody, but root's.
+    home = environ.get("HOME", "").rstrip("/")
+    own = os.path.basename(home)
+    known = home == "/root" or re.search(_HOME + r"[^/]+\Z", home)
+    found = [own] if known or (home.count("/") > 1 and _is_word(own)) else []
+    found += [environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")]
     try:
         import pwd
 
         found.append(pwd.getpwuid(os.getuid()).pw_name)
     except (ImportError, KeyError):
         pass
-    return [name for name in found if name and name != "root"]
+    # CORP\alice and alice@corp.com are alice, too: her home may be /home/CORP/alice.
+    found += [part for name in found for part in re.split(r"[\\@]", name) if part != name]
+    return [name for name in found if name]
 
 
 def hosts(environ):

@@ -1,6 +1,7 @@
 """Folders that offload would swap to, and how fast they are when asked past the page cache."""
 
 import contextlib
+import errno
 import mmap
 import os
 import re
@@ -18,6 +19,8 @@ _COPY_BYTES = 256 << 20
 _COPY_SECONDS = 1.0
 # Half of what is free stays free.
 _SHARE = 2
+# What a file system says that does not do O_DIRECT, when it is opened or written (open(2), write(2)).
+_REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 # Mount options that name hosts, users or secrets; and the layers of a container, which are of no use.
 _PRIVATE = re.compile(
     r"(?:\w*addr|user(?:name)?|pass(?:word)?|cred(?:entials)?|secret(?:file)?|domain|name|mon\w*|lowerdir|upperdir|workdir)="
@@ -53,11 +56,17 @@ def _mount(host, path):
     number, _, kind, source, options = best
     return {
         "kind": kind,
-        # Of a share on a network, the server is nobody's business, nor who asked for it.
-        "device": re.sub(r"\A//[^/]+|\A[^/]+(?=:/)", "SERVER", source),
+        "device": _device(source),
         "options": [option for option in options if not _PRIVATE.match(option)],
         "rotational": _rotational(host, number, source),
     }
+
+
+def _device(source):
+    """Of a share on a network, the server is nobody's business, nor who asked for it: host:/x, //host/x, me@host:x."""
+    if source.startswith("//") or re.match(r"[^/]+:/", source):
+        return re.sub(r"\A//[^/]+|\A[^/]+(?=:/)", "SERVER", source)
+    return "SERVER" if re.match(r"[^/]*[:@]", source) else source
 
 
 def _rotational(host, number, source):
@@ -68,19 +77,11 @@ def _rotational(host, number, source):
             device = os.stat(host.path(source)).st_rdev
             bases.append("/sys/dev/block/{}:{}".format(os.major(device), os.minor(device)))
     for base in bases:
-        for place in (base, os.path.join(real(host.path(base)), "..")):
-            word = host.text(os.path.join(place, "queue/rotational")) if place == base else _text(place)
+        for place in (base, base + "/.."):
+            word = host.text(place + "/queue/rotational")
             if word in ("0", "1"):
                 return word == "1"
     return None
-
-
-def _text(place):
-    try:
-        with open(os.path.join(place, "queue", "rotational")) as stream:
-            return stream.read(8).strip()
-    except OSError:
-        return None
 
 
 def _write(found, path, bench):
@@ -98,8 +99,7 @@ def _write(found, path, bench):
         try:
             descriptor = os.open(name, os.O_RDWR | os.O_DIRECT)
         except OSError as error:
-            found["direct"] = False
-            found["error"] = "O_DIRECT: {}".format(error.strerror)
+            _note(found, error)
             return
         finally:
             os.unlink(name)
@@ -111,8 +111,7 @@ def _write(found, path, bench):
             if bench:
                 _measure(found, descriptor, view)
         except OSError as error:
-            found["direct"] = found.get("direct") or False
-            found["error"] = "O_DIRECT: " + describe(error)
+            _note(found, error)
         finally:
             view.release()
             os.close(descriptor)
@@ -121,6 +120,13 @@ def _write(found, path, bench):
             with contextlib.suppress(OSError):
                 os.unlink(name)
         buffer.close()
+
+
+def _note(found, error):
+    """What came in between: no O_DIRECT, or a disk that is full or broken, which says nothing about O_DIRECT."""
+    if error.errno in _REFUSALS and not found.get("direct"):
+        found["direct"] = False
+    found["error"] = error.strerror
 
 
 def _measure(found, descriptor, view):

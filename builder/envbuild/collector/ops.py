@@ -7,7 +7,7 @@ import re
 import time
 
 from . import gpucode, symbols, wide
-from .common import real, unique
+from .common import opened, real, unique
 from .elf import Damaged
 
 _COUNT = 200
@@ -105,7 +105,7 @@ def _cached(root, name, folder):
 def ninja(path):
     """What a build.ninja of torch says of a build."""
     try:
-        with open(path, "rb") as stream:
+        with opened(path) as stream:
             text = stream.read(_NINJA_BYTES).decode("utf-8", "replace")
     except OSError:
         return {}
@@ -136,7 +136,7 @@ def age(path):
 def contents(path):
     """What is read of the file itself; nothing of one that is no ELF file, or damaged."""
     found = {"undefined": symbols.undefined(path)[:_SYMBOLS], "sm": []}
-    with contextlib.suppress(OSError, Damaged), open(path, "rb") as stream:
+    with contextlib.suppress(OSError, Damaged), opened(path) as stream:
         found["sm"] = gpucode.gpus(stream)
         found["wide"] = wide.wide(stream)
     return found
@@ -166,14 +166,7 @@ def others(folders):
     """Extensions of other packages that are known to be compiled against torch: a file for each."""
     found = []
     for folder in unique(real(each) for each in folders):
-        for pattern in (
-            "flash_attn*.so",
-            "apex*C*.so",
-            "amp_C*.so",
-            "fused_*.so",
-            "xformers/_C*.so",
-            "transformer_engine*.so",
-        ):
+        for pattern in _OTHERS:
             for path in sorted(glob.glob(os.path.join(glob.escape(folder), pattern))):
                 if len(found) < _COUNT:
                     name = os.path.basename(path).partition(".")[0]

@@ -8,6 +8,8 @@ import os
 import re
 import struct
 
+from .common import opened
+
 # Names that torch, NCCL and CUDA have to give. C++ names are mangled: namespace c10 is "3c10", at is "2at".
 _TORCH = re.compile(r"_Z(?:T[IVS]|GV)?(?:N[KVrRO]*)?(?:3c10|2at|5torch|6caffe2)")
 _NCCL = re.compile(r"nccl[A-Z]\w*$")
@@ -25,7 +27,7 @@ class Symbols(object):
     """The dynamic symbols of one file. All of it raises ValueError or OSError on one that has none or is damaged."""
 
     def __init__(self, path):
-        self._file = open(path, "rb")  # noqa: SIM115 (the object is the context)
+        self._file = opened(path)
         try:
             self._open()
         except Exception:

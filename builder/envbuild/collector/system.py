@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-from .common import run
+from .common import opened, run
 
 _INTEREST = re.compile(
     r"(?:lib)?(?:stdc\+\+|glibc|c6|c-bin|c6-dev|gcc|g\+\+|gcc-c\+\+|gfortran|binutils|aio|nvidia|cuda|nccl|cudnn|cublas|"
@@ -74,7 +74,7 @@ def dpkg_log(host):
 
 def _tail(path):
     try:
-        with open(path, "rb") as stream:
+        with opened(path) as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - _LOG_BYTES))
             return stream.read(_LOG_BYTES).decode("utf-8", "replace")

@@ -5,7 +5,7 @@ import json
 import os
 import re
 
-from .common import is_program, real
+from .common import is_program, opened, real
 from .tools import asked_version
 
 # What DeepSpeed's and torch's extensions include and link.
@@ -18,6 +18,8 @@ _LIBRARIES = (
     "libcufile.so", "libnccl.so", "libcudnn.so", "libnvrtc.so", "libnvJitLink.so", "libcudart_static.a",
 )  # fmt: skip
 _COUNT = 40
+# A variable is worth a line even when it leads to a folder with nothing in it.
+_SAID = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR")
 
 
 def toolkits(host, interpreter, nvcc, pool):
@@ -29,7 +31,7 @@ def toolkits(host, interpreter, nvcc, pool):
         nvcc: nvcc by PATH, or None.
         pool: Compilers are asked for their versions at the same time.
     """
-    taken = taken_by_torch(host, interpreter, nvcc)
+    taken = taken_by_torch(host, nvcc)
     found = {}
 
     def add(path, how):
@@ -40,7 +42,7 @@ def toolkits(host, interpreter, nvcc, pool):
                 if how not in toolkit["found_by"].split(","):
                     toolkit["found_by"] = ",".join(filter(None, (toolkit["found_by"], how)))
 
-    for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"):
+    for name in _SAID:
         add(host.environ.get(name), name)
     if nvcc:
         add(os.path.dirname(os.path.dirname(nvcc)), "nvcc")
@@ -48,9 +50,9 @@ def toolkits(host, interpreter, nvcc, pool):
     for path in sorted(glob.glob(host.path("/usr/local/cuda*")) + glob.glob(host.path("/opt/cuda*"))):
         add(path, "default")
     add(interpreter.get("prefix"), "conda" if interpreter.get("kind") == "conda" else "prefix")
-    for prefix in (host.environ.get("CONDA_PREFIX"),):
-        add(prefix, "conda")
-        add(os.path.join(prefix, "targets", "x86_64-linux") if prefix else None, "conda")
+    prefix = host.environ.get("CONDA_PREFIX")
+    add(prefix, "conda")
+    add(os.path.join(prefix, "targets", "x86_64-linux") if prefix else None, "conda")
     for folder in interpreter.get("path") or ():
         for path in sorted(glob.glob(os.path.join(glob.escape(folder), "nvidia", "cu[0-9]*"))):
             add(path, "wheel")
@@ -64,11 +66,7 @@ def toolkits(host, interpreter, nvcc, pool):
     return list(found.values())
 
 
-# A variable is worth a line even when it leads to a folder with nothing in it.
-_SAID = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR")
-
-
-def taken_by_torch(host, interpreter, nvcc):
+def taken_by_torch(host, nvcc):
     """The folder that torch.utils.cpp_extension takes for CUDA_HOME, as its _find_cuda_home does.
 
     The variables first, then nvcc's grandparent, then /usr/local/cuda (torch 2.13.0); None where there is none.
@@ -136,7 +134,7 @@ def version(path, includes):
 
 def _read(path):
     try:
-        with open(path, "rb") as stream:
+        with opened(path) as stream:
             return stream.read(2 << 20).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -33,9 +33,9 @@ if not sys.flags.isolated and sys.executable:
 
     os.execv(sys.executable, [sys.executable, "-I", "-S"] + sys.argv)
 
-from {_PACKAGE}.__main__ import main
+from {_PACKAGE}.__main__ import run
 
-sys.exit(main())
+run()
 '''
 
 

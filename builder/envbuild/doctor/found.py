@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from envbuild.doctor.collection import Tool, Toolkit
 from envbuild.doctor.view import View, normalised
+from envbuild.doctor.words import by_path, is_clang
 from envbuild.facts import Fact
 from envbuild.facts.versions import cuda_of_build, parse, within
 from envbuild.matrix.asking import plain
@@ -117,31 +118,21 @@ def toolkit(view: View) -> Toolkit | None:
 
 def compiler(view: View) -> Tool | None:
     """The C++ compiler of extensions: ``CXX``, else c++ by PATH, as torch.utils.cpp_extension takes it."""
-    tools = view.collection.tools
     if view.collection.environment.get("CXX"):
-        return next((tool for tool in tools if tool.role == "CXX"), None)
-    for name in ("c++", "g++"):
-        for tool in tools:
-            if tool.role == "shell" and tool.name == name and tool.path:
-                return tool
-    return None
+        return next((tool for tool in view.collection.tools if tool.role == "CXX"), None)
+    return by_path(view.collection, "c++", "g++")
 
 
 def host_compiler(view: View) -> Tool | None:
     """The compiler that nvcc runs: torch hands it ``CC`` as -ccbin; else it takes gcc by PATH."""
-    tools = view.collection.tools
     if view.collection.environment.get("CC"):
-        return next((tool for tool in tools if tool.role == "CC"), None)
-    for name in ("gcc", "g++", "cc"):
-        for tool in tools:
-            if tool.role == "shell" and tool.name == name and tool.path:
-                return tool
-    return None
+        return next((tool for tool in view.collection.tools if tool.role == "CC"), None)
+    return by_path(view.collection, "gcc", "g++", "cc")
 
 
 def is_gcc(tool: Tool) -> bool:
     """Whether it says that it is GCC (or says nothing at all)."""
-    return "clang" not in (tool.says or "").lower()
+    return not is_clang(tool)
 
 
 def gpu_names(view: View) -> tuple[str, ...]:

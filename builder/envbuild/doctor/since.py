@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from envbuild.doctor.answers import Answer, answers
 from envbuild.doctor.changes import Change, Kind, changed, elapsed, since_lines
 from envbuild.doctor.collection import Collection, Import, Op, Tool, Toolkit
-from envbuild.doctor.text import limit, size
+from envbuild.doctor.sizes import amount, limit
 from envbuild.doctor.view import normalised
 
 # Variables that decide which files are loaded; of these one more folder is enough.
@@ -50,7 +50,7 @@ def strangers(old: Collection, new: Collection) -> tuple[str, ...]:
         ("CPU", old.machine.cpu.model, new.machine.cpu.model),
         ("operating system", old.machine.distribution.name, new.machine.distribution.name),
         ("container", old.machine.container or "none", new.machine.container or "none"),
-        ("GPUs", _devices(old), _devices(new)),
+        ("set of GPUs", _devices(old), _devices(new)),
     ):
         # Without an image on one side the other is a bare host: that is another environment, too.
         if before != after and (what == "image" or (before and after)):
@@ -184,7 +184,8 @@ def _ops(old: Collection, new: Collection) -> Iterator[Change]:
         if one is None or other is None:
             yield Change(kind="op", name=told, old=_op(one), new=_op(other))
             continue
-        again = "compiled again since" if _younger(other, old, new) else ""
+        again = "compiled again since" if other.kind == "cached" else "written again since"
+        again = again if _younger(other, old, new) else ""
         if _op(one) != _op(other) or again:
             yield Change(kind="op", name=told, old=_op(one), new=_op(other), note=again)
 
@@ -200,7 +201,7 @@ def _op(each: Op | None) -> str | None:
 
 def _younger(op: Op, old: Collection, new: Collection) -> bool:
     passed = elapsed(old.taken, new.taken)
-    return op.kind == "cached" and op.age is not None and passed is not None and 0 <= op.age < passed
+    return op.age is not None and passed is not None and 0 <= op.age < passed
 
 
 def _limits(old: Collection, new: Collection) -> Iterator[Change]:
@@ -208,17 +209,24 @@ def _limits(old: Collection, new: Collection) -> Iterator[Change]:
     rows: Iterable[tuple[str, _Show, object, object]] = (
         ("memlock", _pair(limit), one.memlock, other.memlock),
         ("open files", _pair(str), one.nofile, other.nofile),
-        ("memory of the cgroup", _size(size), one.memory.limit, other.memory.limit),
-        ("memory of the machine", _size(size), *_apart(one.memory.total, other.memory.total)),
-        ("swap", _size(size), one.memory.swap, other.memory.swap),
-        ("/dev/shm", _size(size), one.shm.total, other.shm.total),
+        ("memory of the machine", _size, *_apart(one.memory.total, other.memory.total)),
+        ("swap", _size, one.memory.swap, other.memory.swap),
+        ("/dev/shm", _size, one.shm.total, other.shm.total),
         ("usable CPUs", str, one.cpu.usable, other.cpu.usable),
         ("SELinux", str, one.selinux, other.selinux),
         ("user id", str, one.uid, other.uid),
     )
     for name, show, before, after in rows:
-        if before != after:
+        if before != after and before is not None and after is not None:
             yield Change(kind="limit", name=name, old=show(before), new=show(after))
+    # Of a memory that was looked at, no limit is an answer.
+    before, after = one.memory.limit, other.memory.limit
+    if before != after and one.memory.total and other.memory.total:
+        yield Change(kind="limit", name="memory of the cgroup", old=_none(before), new=_none(after))
+
+
+def _none(limit: int | None) -> str:
+    return "none" if limit is None else amount(limit)
 
 
 def _apart(one: int | None, other: int | None) -> tuple[int | None, int | None]:
@@ -229,8 +237,8 @@ def _apart(one: int | None, other: int | None) -> tuple[int | None, int | None]:
 _Show = Callable[[object], str]
 
 
-def _size(show: Callable[[int], str]) -> _Show:
-    return lambda value: show(value) if isinstance(value, int) else "none"
+def _size(value: object) -> str:
+    return amount(value) if isinstance(value, int) else "unknown"
 
 
 def _pair(show: Callable[[int | None], str]) -> _Show:

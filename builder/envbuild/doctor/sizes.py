@@ -12,13 +12,18 @@ def size(text: str) -> int:
 
 
 def amount(count: float) -> str:
-    """Bytes in three digits: 64.0 MiB, 1.50 TiB."""
+    """Bytes in the largest binary unit of which there is one: ``64 MiB``, ``1.5 GiB``, ``112 GiB``."""
     value, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1000 or unit == "TiB":
+        if abs(value) < 1024 or unit == "TiB":
             break
         value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+    return f"{value:.1f}".removesuffix(".0") + f" {unit}" if value < 100 else f"{value:.0f} {unit}"
+
+
+def limit(count: int | None) -> str:
+    """A resource limit in bytes."""
+    return "unlimited" if count is None else amount(count)
 
 
 def number(count: float) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Collection, DeepSpeed, Gpu, Import, Machine
-from envbuild.doctor.text import count, size
-from envbuild.doctor.view import normalised
+from envbuild.doctor.sizes import amount
+from envbuild.doctor.text import count
+from envbuild.doctor.view import installed
 
 
 def head(collection: Collection) -> Iterator[tuple[str, str]]:
@@ -16,7 +17,7 @@ def head(collection: Collection) -> Iterator[tuple[str, str]]:
         machine.distribution.name or machine.distribution.id, f"Linux {machine.kernel}" if machine.kernel else "",
         machine.cpu.model or machine.cpu.machine, machine.cpu.level,
         count(machine.cpu.usable or machine.cpu.count or 0, "CPU") if machine.cpu.usable or machine.cpu.count else "",
-        f"{size(machine.memory.total)} of memory" if machine.memory.total else "",
+        f"{amount(machine.memory.total)} of memory" if machine.memory.total else "",
     )  # fmt: skip
     yield "container", _container(machine)
     yield "GPU", _gpu(collection.gpu)
@@ -31,8 +32,8 @@ def _joined(*parts: str | None) -> str:
 
 def _container(machine: Machine) -> str:
     kind = machine.container or "none"
-    memory = f"limited to {size(machine.memory.limit)} of memory" if machine.memory.limit else ""
-    shm = f"{size(machine.shm.total)} of shared memory (/dev/shm)" if machine.shm.total is not None else ""
+    memory = f"limited to {amount(machine.memory.limit)} of memory" if machine.memory.limit else ""
+    shm = f"{amount(machine.shm.total)} of shared memory (/dev/shm)" if machine.shm.total is not None else ""
     return _joined(kind, "WSL" if machine.wsl else "", memory, shm)
 
 
@@ -53,9 +54,7 @@ def _python(collection: Collection) -> str:
 
 
 def _package(collection: Collection, name: str, seen: Import | None, more: str) -> str:
-    packages = collection.interpreter.packages if collection.interpreter is not None else ()
-    installed = next((each.version for each in packages if normalised(each.name) == name), None)
-    version = (seen.version if seen is not None else None) or installed
+    version = (seen.version if seen is not None else None) or installed(collection, name)
     if seen is None and collection.interpreter is None:
         return "unknown"
     if seen is None:

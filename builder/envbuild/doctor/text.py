@@ -32,21 +32,6 @@ def _hidden(character: str) -> bool:
     return not character.isprintable() and unicodedata.category(character) in _HIDDEN
 
 
-def size(count: int) -> str:
-    """Bytes in the largest binary unit of which there is one: ``64 MiB``, ``1.5 GiB``."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(amount) < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if amount >= 100 or amount == int(amount) else f"{amount:.1f} {unit}"
-
-
-def limit(count: int | None) -> str:
-    """A resource limit in bytes."""
-    return "unlimited" if count is None else size(count)
-
-
 def count(number: int, one: str, many: str = "") -> str:
     """``1 error``, ``2 errors``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"

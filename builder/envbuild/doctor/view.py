@@ -35,12 +35,14 @@ class View:
     today: datetime.date = field(default_factory=datetime.date.today)
 
     def package(self, name: str) -> str | None:
-        """Version of an installed Python distribution, by its normalised name."""
-        wanted = normalised(name)
-        interpreter = self.collection.interpreter
-        found = (each.version for each in (interpreter.packages if interpreter else ()))
-        names = (normalised(each.name) for each in (interpreter.packages if interpreter else ()))
-        return next((version for each, version in zip(names, found, strict=True) if each == wanted), None)
+        """Version of an installed Python distribution, whatever way its name is written."""
+        return installed(self.collection, name)
+
+
+def installed(collection: Collection, name: str) -> str | None:
+    """Version of an installed Python distribution; of one that is there twice, of the one that counts."""
+    wanted, packages = normalised(name), collection.interpreter.packages if collection.interpreter else ()
+    return next((each.version for each in packages if normalised(each.name) == wanted), None)
 
 
 def normalised(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envbuild.doctor.found import torch_version
 from envbuild.doctor.view import View, normalised
 
 _IN_WHEELS = re.compile(r"/(?:site|dist)-packages/nvidia/")
@@ -19,12 +20,6 @@ def wheel_files(view: View) -> dict[str, str]:
     """File name -> path of every recorded library of NVIDIA's wheels."""
     paths = (path for path in sorted(view.collection.libraries.paths) if in_wheels(path))
     return {name: path for path in paths if ".so" in (name := path.rpartition("/")[2])}
-
-
-def torch_version(view: View) -> str | None:
-    """torch's version with its build, such as 2.11.0+cu130: its own word, else its package's."""
-    torch = view.collection.torch
-    return (torch.version if torch is not None else None) or view.package("torch")
 
 
 def torch_build(view: View) -> str | None:

@@ -163,8 +163,8 @@ def gcc_of(comments: Iterable[str]) -> str | None:
 def jit_compiler(collection: Collection) -> Tool | None:
     """The C++ compiler that torch calls for an op: CXX, else c++ by PATH (torch.utils.cpp_extension)."""
     if any(tool.role == "CXX" for tool in collection.tools):
-        return _tool(collection, "CXX")
-    return _tool(collection, "shell", "c++") or _tool(collection, "shell", "g++")
+        return next((tool for tool in collection.tools if tool.role == "CXX" and tool.path), None)
+    return by_path(collection, "c++", "g++")
 
 
 def python_compiler(collection: Collection) -> Tool | None:
@@ -186,7 +186,7 @@ def has_toolset(tool: Tool) -> bool:
 
 def is_clang(tool: Tool) -> bool:
     """Whether it is a clang: its version is none of GCC's."""
-    return "clang" in f"{tool.name} {tool.real} {tool.says}".lower()
+    return "clang" in f"{tool.name} {(tool.real or '').rpartition('/')[2]} {tool.says}".lower()
 
 
 def needs(file: ElfFile) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ def gcc_words(version: str, facts: Facts) -> str:
     return f" (GCC {gcc.removesuffix('.0')} and later have it)" if gcc else ""
 
 
-def _tool(collection: Collection, role: str, name: str = "") -> Tool | None:
-    """A program that is there."""
-    fitting = (tool for tool in collection.tools if tool.role == role and name in ("", tool.name))
-    return next((tool for tool in fitting if tool.path), None)
+def by_path(collection: Collection, *names: str) -> Tool | None:
+    """The first of some programs that PATH has."""
+    there = {tool.name: tool for tool in collection.tools if tool.role == "shell" and tool.path}
+    return next((there[name] for name in names if name in there), None)

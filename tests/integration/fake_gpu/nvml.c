@@ -4,6 +4,7 @@
  *   driver 580.95.05
  *   cuda 13000
  *   gpu GPU-1111|NVIDIA H200|9.0|143771|14|0     uuid, name, compute capability, MiB, brand, MIG mode
+ *                                                0 MiB is a GPU that shares the host's memory
  *   mig MIG-2222|NVIDIA H200 MIG 1g.18gb|18144   a slice of the gpu above
  */
 #include <stdio.h>
@@ -94,6 +95,8 @@ int nvmlDeviceGetName(void *handle, char *to, unsigned size)
 int nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory)
 {
     struct gpu *g = whole(handle);
+    if (g && !g->mib)
+        return 3;
     memory->total = (g ? g->mib : ((struct part *)handle)->mib) << 20;
     memory->free = memory->total, memory->used = 0;
     return 0;

@@ -58,16 +58,40 @@ def test_red(case: Case) -> None:
 # Good ways to be otherwise than the two healthy machines.
 FINE: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("cpu", nvme(rotational=True, device="/dev/vda1")),
+    ("cpu", {**nvme(rotational=True, device="/dev/mapper/rhel-root"), "machine": {"cpu": {"flags": ["hypervisor"]}}}),
     ("cpu", {"deepspeed": {"torch_info": None}, "tools": []}),
+    ("cpu", {"deepspeed": {"built_for": "cuda", "torch_info": {"version": "2.9"}}}),
+    ("cpu", {"deepspeed": {"torch_info": {"version": "0.0", "cuda_version": "0.0"}}}),
     ("cpu", {"interpreter": {"packages": packages(ninja=None)}}),
     ("cpu", {"machine": {"memlock": [8 << 20, 8 << 20], "selinux": "permissive"}}),
     ("cpu", {"environment": {"PYTHONPATH": "/code:", "OMP_NUM_THREADS": "8", "CUDA_VISIBLE_DEVICES": ""}}),
     ("cpu", {"torch": {"version": "2.13.0+rocm6.4"}, "environment": {"DS_ACCELERATOR": "cuda"}}),
     ("gpu", {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-5c2e,MIG-77", "NCCL_IB_DISABLE": "1"}}),
+    # A folk name, which NCCL does not know; a level that only a network's card is concerned by.
+    ("gpu", {"environment": {"NCCL_NET_GDR_DISABLE": "1", "NCCL_P2P_LEVEL": "NVL", "NCCL_NET_GDR_LEVEL": "LOC"}}),
+    (
+        "cpu",
+        {
+            "environment": {"CC": None, "CXX": None},
+            "alternatives": [{"name": "cc", "link": "/usr/bin/cc", "value": "/usr/bin/clang"}],
+            "tools": [
+                {
+                    "name": "cc",
+                    "role": "shell",
+                    "path": "/usr/bin/cc",
+                    "version": "14.0.6",
+                    "says": "clang version 14.0.6",
+                },
+                {"name": "c++", "role": "shell", "path": "/usr/bin/c++", "version": "12.2.0", "says": "g++ 12.2.0"},
+            ],
+        },
+    ),
     ("gpu", {"environment": {"TORCH_CUDA_ARCH_LIST": "Hopper", "NCCL_SOCKET_IFNAME": "^docker,lo"}}),
     ("gpu", {"gpu": {"module": "580.126.01", "nvml": "580.126.01", "cuda": "13.1"}}),
     ("gpu", {"torch": {"architectures": ["sm_80", "sm_90a", "compute_90"]}}),
     ("gpu", {"machine": {"infiniband": ["mlx5_0"]}, "environment": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}}),
+    ("gpu", {"machine": {"memlock": [8 << 20, 8 << 20], "ipc_lock": True, "infiniband": ["mlx5_0"]}}),
+    ("gpu", {"environment": {"GLOO_SOCKET_IFNAME": "en", "NCCL_SOCKET_IFNAME": "=eno1:1"}}),
     (
         "gpu",
         {
@@ -107,7 +131,7 @@ def test_every_check_of_the_list_is_red_somewhere() -> None:
         (int(9e9), {}, WARNING, "rounding may go beyond"),
         (int(7e9), {"available": 100 * GIB}, WARNING, "100 GiB of 256 GiB is free now"),
         (int(20e9), {}, ERROR, "373 GiB (bf16)"),
-        (int(7e9), {"limit": 64 * GIB, "used": GIB}, ERROR, "the cgroup's limit of 64.0 GiB (the host has 256 GiB)"),
+        (int(7e9), {"limit": 64 * GIB, "used": GIB}, ERROR, "the cgroup's limit of 64 GiB (the host has 256 GiB)"),
     ],
 )
 def test_memory_of_a_model(params: int, memory: dict[str, int], severity: Severity, words: str) -> None:
@@ -125,6 +149,25 @@ def test_nodes_share_a_model_and_a_disk_takes_the_optimizer() -> None:
         "10.0B parameters (one part in 2 of the model)"
         in said(view(machine(environment=two), params=int(20e9)), [MEMORY])[0].message
     )
+
+
+def test_who_trains_on_the_cpu_may_hide_the_gpus() -> None:
+    hidden = gpu_machine(environment={"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"})
+    assert [f.rule for f in said(view(hidden), OWN) if f.severity is not INFO] == ["environment.ds-accelerator"]
+
+
+def test_nodes_without_cpus_are_no_place_to_bind_to() -> None:
+    # One socket with memory on a card, and a superchip: its CPUs, its GPU's memory, and room for seven instances of it.
+    for more in (
+        [{"node": 1, "cpus": 0, "total": 64 * GIB}],
+        [{"node": n, "cpus": 0, "total": 0} for n in range(2, 9)],
+    ):
+        assert not [
+            f for f in said(view(machine(machine={"numa": [{"node": 0, "cpus": 72}, *more]}))) if f.rule[:4] == "numa"
+        ]
+    sockets = [{"node": 0, "cpus": 32}, {"node": 1, "cpus": 32}, {"node": 2, "cpus": 0, "total": 0}]
+    (found,) = [f for f in said(view(machine(machine={"numa": sockets}))) if f.rule == "numa.nodes"]
+    assert found.message.startswith("2 NUMA nodes with CPUs: unbound") and len(found.evidence) == 3
 
 
 def test_a_model_needs_room_on_the_disk() -> None:

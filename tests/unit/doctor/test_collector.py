@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,21 @@ import pytest
 
 from envbuild.collector import (
     choose,
+    collect,
     environment,
     gpu,
     gpucode,
     hardware,
     interpreter,
+    libaio,
     machine,
+    nvme,
     ops,
     system,
     toolkits,
     tools,
 )
-from envbuild.collector.common import Host
+from envbuild.collector.common import Host, Parts, opened
 from envbuild.elf.gpucode import read_gpu_code
 
 GIB = 1 << 30
@@ -44,6 +49,33 @@ def host(tmp_path: Path) -> Any:
         return Host(environ, str(tmp_path))
 
     return make
+
+
+def test_a_part_that_never_ends_is_left_behind() -> None:
+    gate, parts = threading.Event(), Parts()
+    work = collect.Work(parts, seconds=0.05)
+    work.start("hangs", gate.wait)
+    work.start("breaks", lambda: 1 // 0)
+    assert work.now("works", lambda: sum(work.map(abs, [-1, -2]))) == 3
+    assert work.wait("hangs", "nothing") == work.wait("breaks", "nothing") == "nothing"
+    assert sorted(each["part"] for each in parts.errors) == ["breaks", "hangs"]
+    gate.set()
+    work.end()
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe that nobody writes to, where a text, a library, a toolkit's version and a package's metadata belong."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for name in ("version.json", "build.ninja", "libaio.so.1", "x-1.dist-info/METADATA"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(pipe)
+    with pytest.raises(OSError, match="no regular file"):
+        opened(str(pipe))
+    assert Host({}, str(tmp_path)).text("/pipe") is None
+    assert ops.ninja(str(tmp_path / "build.ninja")) == {} and ops.contents(str(pipe)) == {"undefined": [], "sm": []}
+    assert toolkits.version(str(tmp_path), []) is None and interpreter.packages([str(tmp_path)]) == []
+    assert libaio.libaio(Host({"LD_LIBRARY_PATH": str(tmp_path)}))["provides"] == []
 
 
 MEMINFO = "MemTotal:       263856144 kB\nMemFree:  1 kB\nMemAvailable:   250000000 kB\nSwapTotal:             0 kB\n"
@@ -132,7 +164,25 @@ def test_selinux_and_os_release(host: Any) -> None:
     }  # fmt: skip
     assert machine.selinux(host()) is None
     assert machine.selinux(host({"/etc/selinux/config": "# SELINUX= can be\nSELINUX=enforcing\n"})) == "disabled"
+    assert machine.shm(host()) == {"total": 0, "free": 0, "writable": False, "kind": None}, "there is none"
+    assert machine.selinux(host({"/.dockerenv": ""})) is None, "its image brought the file"
     assert machine.selinux(host({"/sys/fs/selinux/enforce": "1"})) == "enforcing"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "users", "locks"),
+    [
+        ("000001ffffffffff", "         0          0 4294967295", True),
+        ("00000000a80425fb", "         0          0 4294967295", False),  # docker's own set
+        ("000001ffffffffff", "         0       1000          1\n1 100000 65536", False),  # rootless: capable at home
+        ("", "", None),
+    ],
+)
+def test_whether_memory_may_be_locked_beyond_the_limit(
+    host: Any, capabilities: str, users: str, locks: bool | None
+) -> None:
+    files = {"/proc/self/status": f"Name:\tx\nCapEff:\t{capabilities}\n", "/proc/self/uid_map": users}
+    assert machine.ipc_lock(host(files)) is locks
 
 
 def test_interfaces_are_up_virtual_or_loopback(host: Any) -> None:
@@ -143,15 +193,25 @@ def test_interfaces_are_up_virtual_or_loopback(host: Any) -> None:
         "/sys/devices/virtual/net/lo/flags": "0x9", "/sys/devices/virtual/net/lo/type": "772",
         "/sys/devices/virtual/net/lo/operstate": "unknown",
         "/sys/class/net/bonding_masters": "",
+        # A bond of a port, and a VLAN on it: other nodes reach both. A bridge of nothing but a virtual port is none.
+        "/sys/devices/virtual/net/bond0/flags": "0x1003", "/sys/devices/virtual/net/bond0/operstate": "up",
+        "/sys/devices/virtual/net/bond0/lower_eno1": "", "/sys/devices/virtual/net/bond0.7/flags": "0x1003",
+        "/sys/devices/virtual/net/bond0.7/operstate": "up", "/sys/devices/virtual/net/bond0.7/lower_bond0": "",
+        "/sys/devices/pci0/net/eno1/flags": "0x1803", "/sys/devices/pci0/net/eno1/operstate": "up",
+        "/sys/devices/pci0/net/eno1/master": "", "/sys/devices/virtual/net/docker0/lower_veth1": "",
+        "/sys/devices/virtual/net/veth1/flags": "0x0", "/sys/class/net/veth1": Path(devices, "virtual/net/veth1"),
+        "/sys/class/net/bond0": Path(devices, "virtual/net/bond0"),
+        "/sys/class/net/eno1": Path(devices, "pci0/net/eno1"),
+        "/sys/class/net/bond0.7": Path(devices, "virtual/net/bond0.7"),
         "/sys/class/net/ib0": Path(devices, "pci0/net/ib0"),
         "/sys/class/net/docker0": Path(devices, "virtual/net/docker0"),
         "/sys/class/net/lo": Path(devices, "virtual/net/lo"),
     }  # fmt: skip
-    assert machine.interfaces(host(files)) == [
-        {"name": "docker0", "up": False, "virtual": True, "loopback": False},
-        {"name": "ib0", "up": True, "virtual": False, "loopback": False},
-        {"name": "lo", "up": True, "virtual": False, "loopback": True},
-    ]
+    found = {each["name"]: each for each in machine.interfaces(host(files))}
+    assert {name for name, each in found.items() if each["up"]} == {"bond0", "bond0.7", "eno1", "ib0", "lo"}
+    assert {name for name, each in found.items() if each["virtual"]} == {"docker0", "veth1"}
+    assert {name for name, each in found.items() if each["loopback"]} == {"lo"}
+    assert {name for name, each in found.items() if each["part"]} == {"eno1"}
 
 
 def test_mounts_with_blanks_and_with_optional_fields(host: Any) -> None:
@@ -163,6 +223,54 @@ def test_mounts_with_blanks_and_with_optional_fields(host: Any) -> None:
         ("98:0", "/mnt x", "ext4", "/dev/nvme0n1p1", ["rw", "noatime", "data=ordered"]),
         ("0:20", "/dev/shm", "tmpfs", "shm", ["rw", "nosuid", "size=65536k"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "device"),
+    [
+        ("/dev/nvme0n1p2", "/dev/nvme0n1p2"), ("/dev/mapper/vg0-swap", "/dev/mapper/vg0-swap"), ("tank/x", "tank/x"),
+        ("filer.corp:/export/x", "SERVER:/export/x"), ("//filer.corp/share", "SERVER/share"), ("filer:vol0", "SERVER"),
+        ("anna@login.corp:data", "SERVER"), ("10.0.0.1@o2ib:/scratch", "SERVER:/scratch"), ("overlay", "overlay"),
+        ("admin@0123-4567.cephfs=/x", "SERVER"), ("[fe80::1]:/x", "SERVER:/x"),
+    ],
+)  # fmt: skip
+def test_the_device_of_a_folder_names_no_server(host: Any, source: str, device: str) -> None:
+    mounts = f"22 1 259:2 / / rw - xfs {source} rw,addr=10.0.0.1,username=anna\n"
+    found = nvme._mount(host({"/proc/self/mountinfo": mounts}), "/")
+    assert found["device"] == device and found["options"] == ["rw"]
+
+
+def test_the_disk_of_a_partition_says_whether_it_rotates(host: Any) -> None:
+    files: dict[str, str | Path] = {
+        "/sys/devices/pci0/block/sda/queue/rotational": "1\n", "/sys/devices/pci0/block/sda/sda2/partition": "2",
+        "/sys/dev/block/8:2": Path("../../devices/pci0/block/sda/sda2"),
+        "/sys/devices/virtual/block/dm-0/queue/rotational": "0",
+        "/sys/dev/block/253:0": Path("../../devices/virtual/block/dm-0"),
+    }  # fmt: skip
+    here = host(files)
+    assert [nvme._rotational(here, number, "x") for number in ("8:2", "253:0", "0:9")] == [True, False, None]
+
+
+@pytest.mark.parametrize(
+    ("error", "direct", "said"),
+    [
+        (errno.EINVAL, False, "Invalid argument"),
+        (errno.EDQUOT, None, "Disk quota exceeded"),
+        (errno.EIO, None, "Input"),
+    ],
+)
+def test_a_full_disk_says_nothing_about_direct_io(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, direct: bool | None, said: str
+) -> None:
+    def refuse(*args: Any) -> int:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(nvme.os, "O_DIRECT", 0)  # whatever this file system can do
+    monkeypatch.setattr(nvme.os, "write", refuse)
+    found: dict[str, Any] = {}
+    nvme._write(found, str(tmp_path), False)
+    assert (found["writable"], found.get("direct")) == (True, direct) and said in found["error"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -296,6 +404,10 @@ def test_packages_are_read_as_files_and_twice_is_twice(tmp_path: Path) -> None:
         ("numpy", "1.26.4", str(first)), ("old", "0.1", str(first)), ("numpy", "2.1.0", str(second)),
     ]  # fmt: skip
     assert found[0]["requires"] == ["a (>=1)"]
+    # A home that is a link: the packages are where sys.path says that they are, once.
+    (tmp_path / "home").symlink_to(tmp_path / "user")
+    again = interpreter.packages([str(tmp_path / "home"), str(first)])
+    assert {each["location"] for each in again} == {str(tmp_path / "home")} and len(again) == 2
 
 
 NINJA = """ninja_required_version = 1.3
@@ -401,5 +513,12 @@ def test_the_interpreter_with_torch_comes_before_the_first(tmp_path: Path) -> No
     package = tmp_path / "full/lib/python3.11/site-packages/torch/__init__.py"
     package.parent.mkdir(parents=True)
     package.touch()
+    assert choose.guess(Host(environ)) == str(tmp_path / "full/bin/python")
+    # A virtual environment that sees the packages of its base has that one's torch.
+    (tmp_path / "bare/pyvenv.cfg").write_text(
+        f"home = {tmp_path}/full/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n"
+    )
+    assert choose.guess(Host(environ)) == str(tmp_path / "bare/bin/python")
+    (tmp_path / "bare/pyvenv.cfg").write_text(f"home = {tmp_path}/full/bin\ninclude-system-site-packages = false\n")
     assert choose.guess(Host(environ)) == str(tmp_path / "full/bin/python")
     assert choose.candidates(Host({"PATH": "/nonexistent"}))[0] == sys.executable

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuild.collector import masking
 from envbuild.collector.masking import SECRET, Mask
 
 UUID = "1d0a3f2e-0b1c-4d5e-8f90-123456789abc"
@@ -69,16 +70,26 @@ def test_any_document_keeps_its_shape(document: Any) -> None:
         ("https://alice:pa55@pypi.corp/simple", f"https://{SECRET}@pypi.corp/simple"),
         ("--index-url=https://tok3n@host/x https://files/y", f"--index-url=https://{SECRET}@host/x https://files/y"),
         ("https://host/x?a=1&access_token=abc&b=2", f"https://host/x?a=1&access_token={SECRET}&b=2"),
+        # What nobody has quoted: an @ and a slash in a password; but a version behind a path is no password.
+        ("https://bo:pa@55@corp/x, https://bo:pa/5@corp", f"https://{SECRET}@corp/x, https://{SECRET}@corp"),
+        ("https://bo:p@a/5@corp:80/x", f"https://{SECRET}@corp:80/x"),
+        ("git+https://git.corp:8443/team/x@v1.2.0", "git+https://git.corp:8443/team/x@v1.2.0"),
         ("--password=abc --port=1", f"--password={SECRET} --port=1"),
+        ("x|bearer-token=abc|x=1 (key, api_key=a)", f"x|bearer-token={SECRET}|x=1 (key, api_key={SECRET}"),
+        ("login(token='abc', hf_token = 1)", f"login(token='{SECRET}', hf_token = 1)"),
+        ('{"user": "x", "api_key": "abc", "auth": null}', f'{{"user": "x", "api_key": "{SECRET}", "auth": null}}'),
+        ("Authorization: Basic YWxpY2U6cGE1NQ==", SECRET),
         ("hf_abcdefghijklmnopqrstuvwxyz", SECRET),
         ("Authorization: Bearer abcdefghijkl.mno", f"Authorization: {SECRET}"),
         ("ghp_0123456789012345678901234567890123456 AKIAABCDEFGHIJKLMNOP", f"{SECRET} {SECRET}"),
         (f"GPU-{UUID},MIG-{UUID},GPU-{UUID.replace('1d', '2d')}", "GPU-UUID1,MIG-UUID1,GPU-UUID2"),
         # None of these is private.
         ("/root/.cache/torch_extensions", "/root/.cache/torch_extensions"),
+        ("/job/home/.cache/torch_extensions", "/job/home/.cache/torch_extensions"),
         ("libcublas.so.12.4.5.8 535.104.05 12.2.0-14+deb12u1", "libcublas.so.12.4.5.8 535.104.05 12.2.0-14+deb12u1"),
         ("Requires-Dist: tokenizers>=0.21; key=value", "Requires-Dist: tokenizers>=0.21; key=value"),
         ("_ZN3c1017get_default_dtypeEv", "_ZN3c1017get_default_dtypeEv"),
+        ("Basic functions of authorization", "Basic functions of authorization"),
         ("/opt/conda/lib/secretstorage --token", "/opt/conda/lib/secretstorage --token"),
     ],
 )  # fmt: skip
@@ -92,6 +103,8 @@ def test_variables_are_masked_by_their_names_too() -> None:
         "NO_PROXY": "10.0.0.0/8",
         "MASTER_ADDR": "10.11.12.13", "MASTER_PORT": "29500", "NCCL_SOCKET_IFNAME": "eth0", "TORCH_HOST": "127.0.0.1",
         "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": f"GPU-{UUID}", "PYTHONHASHSEED": "0",
+        "UV_INDEX_CORP_USERNAME": "svc-build", "HF_TOKEN_2": "x", "NCCL_COMM_ID": "10.11.12.13:4567",
+        "PMIX_SERVER_URI2": "prte.0;tcp4://10.11.12.13:4000",
         "DS_RDZV_ENDPOINT": "fe80:0:0:1::2", "LD_LIBRARY_PATH": "/home/carol/lib:/usr/home/dave/lib",
     }  # fmt: skip
     found = masked({"environment": environment, "errors": ["cannot reach 10.11.12.13:29500", "/home/dave/x"]})
@@ -99,9 +112,42 @@ def test_variables_are_masked_by_their_names_too() -> None:
         "HF_TOKEN": SECRET, "PIP_PASSWORD": SECRET, "CUDA_KEY": "", "https_proxy": SECRET, "NO_PROXY": SECRET,
         "MASTER_ADDR": "ADDRESS", "MASTER_PORT": "29500", "NCCL_SOCKET_IFNAME": "eth0", "TORCH_HOST": "127.0.0.1",
         "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "GPU-UUID1", "PYTHONHASHSEED": "0",
+        "UV_INDEX_CORP_USERNAME": SECRET, "HF_TOKEN_2": SECRET, "NCCL_COMM_ID": "ADDRESS:4567",
+        "PMIX_SERVER_URI2": "prte.0;tcp4://ADDRESS:4000",
         "DS_RDZV_ENDPOINT": "", "LD_LIBRARY_PATH": "/home/USER/lib:/usr/home/USER2/lib",
     }  # fmt: skip
     assert found["errors"] == ["cannot reach ADDRESS:29500", "/home/USER2/x"]
+
+
+def test_names_with_blanks_domains_and_homes_elsewhere() -> None:
+    path = "/usr/bin:/mnt/c/Users/Anna Lena Muster/AppData/Local/bin:/home2/berta/bin"
+    found = masked({"environment": {"PATH": path}, "errors": ["no /mnt/c/Users/Anna Lena Muster/x and no /home/you"]})
+    assert found["environment"]["PATH"] == "/usr/bin:/mnt/c/Users/USER/AppData/Local/bin:/home2/USER2/bin"
+    assert found["errors"] == ["no /mnt/c/Users/USER/x and no /home/USER3"]
+    # A home that is not below /home, and a domain's user.
+    assert masking.users({"HOME": "/cluster/carla/", "USER": "CORP\\doris"})[:2] == ["carla", "CORP\\doris"]
+    assert "doris" in masking.users({"USER": "CORP\\doris"}) and "emil" in masking.users({"USER": "emil@corp.net"})
+    assert {"x", "app"}.isdisjoint(masking.users({"HOME": "/x"}) + masking.users({"HOME": "/opt/app"}))
+
+
+def test_the_first_user_is_whose_home_it_is() -> None:
+    """A command for /home/USER says $HOME: nobody else's home may be called so."""
+    paths = {"interpreter": {"path": ["/home/berta/x", "/home/anna/x"]}}
+    assert masked(paths, ("anna",))["interpreter"]["path"] == ["/home/USER2/x", "/home/USER/x"]
+    assert masked(paths, ("root",))["interpreter"]["path"] == ["/home/USER2/x", "/home/USER3/x"]
+    assert [masking.users({"HOME": home})[0] for home in ("/root", "/home/ubuntu")] == ["root", "ubuntu"]
+
+
+def test_a_search_for_names_ends_whatever_stands_there() -> None:
+    """Values that make a careless pattern look again and again: each is a second, or the time-out."""
+    for text in ("/home/" + " " * 30_000 + "\0", "x://" + "a:" * 15_000, "token-" * 5_000, "/home/a" * 5_000 + " "):
+        assert masked({"environment": {"X": text}})
+
+
+def test_names_of_variables_are_text_too() -> None:
+    assert json.dumps(masked({"environment": {"HF_\udcff": "1"}})).encode("utf-8").decode() and list(
+        masked({"environment": {"HF_\udcff": "1"}})["environment"]
+    ) == ["HF_\ufffd"]
 
 
 @pytest.mark.parametrize("name", ["torch", "envbuild", "ubuntu", "numpy", "lib", "gpu", "root"])

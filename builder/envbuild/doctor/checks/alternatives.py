@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.found import minor
+from envbuild.doctor.found import is_gcc, minor
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
@@ -21,7 +21,7 @@ def look(view: View) -> Iterator[Finding]:
     majors = {
         name: major
         for name in _COMPILERS
-        if name in shell and (major := (minor(shell[name].version) or "").split(".")[0])
+        if name in shell and is_gcc(shell[name]) and (major := (minor(shell[name].version) or "").split(".")[0])
     }
     if not links:
         return

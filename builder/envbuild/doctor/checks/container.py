@@ -50,8 +50,8 @@ def _inside(view: View) -> Iterator[Finding]:
             why="DeepSpeed takes the CPU, or ends because no GPU is there. While an image is built that has to be so.",
             fix="nothing to do unless it is meant to have some"
             if ours
-            else "start it with them: docker run --gpus all, podman run --device nvidia.com/gpu=all, a GPU in the "
-            "pod's resources; the host needs NVIDIA's container toolkit for it",
+            else "start it with them: docker run --gpus all, podman run --device nvidia.com/gpu=all, "
+            "apptainer exec --nv, a GPU in the pod's resources; the host needs NVIDIA's container toolkit for it",
             source=_SOURCE,
         )
     elif gpu.device_files and not gpu.libcuda:
@@ -65,7 +65,8 @@ def _inside(view: View) -> Iterator[Finding]:
             why="torch sees no GPU without it.",
             fix="start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
             if lacks
-            else "let the container runtime bring it (docker run --gpus all, or CDI); device files alone do not",
+            else "let the container runtime bring it (docker run --gpus all, CDI, apptainer exec --nv); device files "
+            "alone do not",
             source=_SOURCE,
         )
 

@@ -18,7 +18,7 @@ def look(view: View) -> Iterator[Finding]:
     """A driver that is missing, too old, or that does not let torch in."""
     gpu, cuda = view.collection.gpu, torch_cuda(view)
     if gpu.pci and not gpu.module and not gpu.devices and not view.collection.machine.container:
-        meant = on_gpu(view)
+        meant, nouveau = on_gpu(view), "nouveau" in view.collection.machine.modules
         yield Finding(
             rule="driver.missing",
             severity=Severity.ERROR if meant else Severity.WARNING,
@@ -27,7 +27,9 @@ def look(view: View) -> Iterator[Finding]:
             why=_WHY,
             fix="install NVIDIA's driver on the host, or load it (modprobe nvidia); after a kernel update it has to be "
             "built for the new kernel",
-            evidence=(gpu.nvml_error,) if gpu.nvml_error else (),
+            evidence=tuple(
+                filter(None, (gpu.nvml_error, "nouveau is loaded: it has the GPUs, and goes first" if nouveau else ""))
+            ),
             source="/proc/driver/nvidia/version",
         )
         return

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.found import as_row, has_gpu, pending, release, sources, torch_cuda, torch_version, without_p2p
+from envbuild.doctor.found import (
+    as_row,
+    has_gpu,
+    on_gpu,
+    pending,
+    release,
+    sources,
+    torch_cuda,
+    torch_version,
+    without_p2p,
+)
 from envbuild.doctor.view import Check, View
 from envbuild.facts.versions import within
 from envbuild.matrix.rules.running import hanging_collectives_end
@@ -17,7 +28,11 @@ _OFF = {
     "NCCL_P2P_DISABLE": "GPUs of this node no longer copy to one another directly (NVLink, PCIe)",
     "NCCL_SHM_DISABLE": "ranks of this node talk over the network in place of shared memory",
     "NCCL_IB_DISABLE": "InfiniBand and RoCE are not used: sockets are",
-    "NCCL_NET_GDR_DISABLE": "the network copies through host memory",
+}
+# The same, said as a level of distance.
+_LEVELS = {
+    "NCCL_P2P_LEVEL": _OFF["NCCL_P2P_DISABLE"],
+    "NCCL_NET_GDR_LEVEL": "the network copies through host memory, not from GPU to network card",
 }
 _LEFT_OVER = "It is often left over from looking for a hang. Gathering ZeRO-3's parameters is what it slows down."
 
@@ -109,8 +124,9 @@ def _accelerator(view: View, said: dict[str, str]) -> Iterator[Finding]:
 def _visible(view: View, said: dict[str, str]) -> Iterator[Finding]:
     name, devices = "CUDA_VISIBLE_DEVICES", view.collection.gpu.devices
     value, source = said.get(name), "CUDA programming guide, CUDA_VISIBLE_DEVICES"
-    if value is None or not devices or torch_cuda(view) is None:
+    if value is None or not devices or torch_cuda(view) is None or not on_gpu(view):
         return
+    scheduled = any(each.startswith("SLURM_") for each in said)
     entries = [part.strip() for part in value.split(",")]
     if not value.strip() or entries[0] in ("-1", "NoDevFiles", "none", "void"):
         yield _finding(
@@ -118,21 +134,25 @@ def _visible(view: View, said: dict[str, str]) -> Iterator[Finding]:
             value,
             Severity.WARNING,
             f"it hides all {len(devices)} GPU(s)",
-            "unset it, or name GPUs",
+            # To unset it in a job takes what is somebody else's.
+            "ask Slurm for GPUs (--gpus, --gres=gpu:N): it hides those that are not this job's"
+            if scheduled
+            else "unset it, or name GPUs",
             source,
             "DeepSpeed then takes the CPU, or ends because no GPU is there.",
         )
         return
     numbers = {str(device.index) for device in devices}
+    # Beside numbers there are UUIDs (GPU-, MIG-), of which the first letters do.
     lost = next(
-        (n for n, entry in enumerate(entries) if re.fullmatch(r"-?[0-9]+", entry) and entry not in numbers), None
+        (n for n, entry in enumerate(entries) if entry not in numbers and not entry.startswith(("GPU-", "MIG-"))), None
     )
     if lost is not None:
         yield _finding(
             name,
             value,
             Severity.WARNING if lost else Severity.ERROR,
-            f"there is no GPU {entries[lost]} (there are {len(devices)}), and CUDA reads no further: "
+            f"there is no GPU {entries[lost][:40]!r} (there are {len(devices)}), and CUDA reads no further: "
             f"{'only those before it count' if lost else 'none is seen'}",
             f"name GPUs that are there: 0 to {len(devices) - 1}",
             source,
@@ -140,21 +160,22 @@ def _visible(view: View, said: dict[str, str]) -> Iterator[Finding]:
 
 
 def _transports(view: View, said: dict[str, str]) -> Iterator[Finding]:
-    for name, lost in _OFF.items():
-        if said.get(name, "0") not in ("", "0"):
-            if name == "NCCL_IB_DISABLE" and not view.collection.machine.infiniband:
-                continue
-            if name == "NCCL_P2P_DISABLE" and without_p2p(view):
-                continue
-            yield _finding(
-                name,
-                said[name],
-                Severity.WARNING,
-                lost,
-                "unset it unless this machine hangs without it",
-                f"{_NCCL}; deepspeedai/DeepSpeed#4433",
-                _LEFT_OVER,
-            )
+    off = [(name, lost) for name, lost in _OFF.items() if said.get(name, "0") not in ("", "0")]
+    off += [(name, lost) for name, lost in _LEVELS.items() if said.get(name, "").upper() in ("LOC", "0")]
+    for name, lost in off:
+        if name in ("NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL") and not view.collection.machine.infiniband:
+            continue
+        if name.startswith("NCCL_P2P") and without_p2p(view):
+            continue
+        yield _finding(
+            name,
+            said[name],
+            Severity.WARNING,
+            lost,
+            "unset it unless this machine hangs without it",
+            f"{_NCCL}; deepspeedai/DeepSpeed#4433",
+            _LEFT_OVER,
+        )
     if said.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
         yield _finding(
             "CUDA_LAUNCH_BLOCKING",
@@ -178,7 +199,8 @@ def _places(view: View, said: dict[str, str]) -> Iterator[Finding]:
             "unset it",
             "Python documentation, PYTHONHOME",
         )
-    outside = [folder for folder in said.get("PYTHONPATH", "").split(":") if folder]
+    # sys.path has them without a slash at the end.
+    outside = [posixpath.normpath(folder) for folder in said.get("PYTHONPATH", "").split(":") if folder]
     user = [interpreter.user_site] if interpreter and interpreter.user_site and interpreter.kind != "system" else []
     for name, folders in (("PYTHONPATH", outside), ("the user's site-packages", user)):
         bold = ("torch", "deepspeed", "numpy", "pydantic", "triton")

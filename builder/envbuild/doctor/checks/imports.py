@@ -118,7 +118,7 @@ _KNOWN: tuple[tuple[str, str, str, str], ...] = (
     (
         "memory",
         r"ended by signal 9",
-        "give it more memory: the kernel killed it",
+        "give it more memory: whoever kills with signal 9 is mostly the kernel, for want of it (dmesg says so)",
         "signal 9 is SIGKILL",
     ),
     (

@@ -34,7 +34,7 @@ def look(view: View) -> Iterator[Finding]:
         rule="launcher.missing",
         severity=Severity.WARNING,
         subject=", ".join(lacking),
-        message=f"{count} nodes are meant, and {' and '.join(lacking)} is not on PATH",
+        message=f"{count} nodes are meant, and on PATH there is no {' and no '.join(lacking)}",
         why="The deepspeed launcher starts the ranks of other nodes with pdsh over ssh unless told otherwise.",
         fix="install pdsh and an ssh client, or start the ranks with srun or torchrun, or with --no_ssh on every node",
         source="deepspeed/launcher/multinode_runner.py, PDSHRunner; deepspeedai/DeepSpeedExamples#150",

@@ -15,12 +15,16 @@ def look(view: View) -> Iterator[Finding]:
     machine = view.collection.machine
     if view.collection.image is not None or machine.memlock is None or machine.memlock[0] is None:
         return
+    if machine.ipc_lock:  # the limit does not hold for it
+        return
     users = [f"InfiniBand ({', '.join(machine.infiniband[:4])})"] if machine.infiniband else []
     users += ["DeepSpeed's aio buffers for NVMe"] if view.collection.nvme else []
     if not users:
         return
     soft, hard = machine.memlock[0], machine.memlock[1]
-    if machine.container:
+    if machine.container == "kubernetes":
+        fix = "give the container the capability IPC_LOCK, or its runtime on the nodes LimitMEMLOCK=infinity"
+    elif machine.container in ("docker", "podman"):
         fix = "start the container with --ulimit memlock=-1"
     else:
         fix = "set memlock to unlimited for this user in /etc/security/limits.d and log in again; services (sshd, "
@@ -33,7 +37,7 @@ def look(view: View) -> Iterator[Finding]:
         why="Registering memory then ends with 'Cannot allocate memory' though RAM is free; pinned memory of CUDA is "
         "not concerned.",
         fix=fix,
-        command="ulimit -l unlimited" if hard is None and not machine.container else "",
+        command="ulimit -l unlimited" if hard is None else "",
         source="NVIDIA/nccl-tests#206; DeepSpeed csrc/pin_memory/page_alloc.cpp (mlock)",
     )
 

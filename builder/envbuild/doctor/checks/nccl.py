@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuild.doctor.found import torch_version
 from envbuild.doctor.loading import Answers, answers
 from envbuild.doctor.remedies import trials
 from envbuild.doctor.view import Check, View, normalised
-from envbuild.doctor.wheels import cuda_major, in_wheels, nccl_wanted, torch_version, wheel_files
+from envbuild.doctor.wheels import cuda_major, in_wheels, nccl_wanted, wheel_files
 from envbuild.doctor.words import conda_prefix, listed, told
 from envbuild.elf import Loaded
 from envbuild.facts.versions import parse, starts_with

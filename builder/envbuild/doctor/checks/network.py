@@ -19,7 +19,8 @@ def look(view: View) -> Iterator[Finding]:
     links, said = view.collection.machine.interfaces, view.collection.environment
     for name, counts in (("NCCL_SOCKET_IFNAME", on_gpu(view)), ("GLOO_SOCKET_IFNAME", True)):
         value = said.get(name, "")
-        if value and links and not _chosen(value, links):
+        found = _chosen(value, links) if name.startswith("NCCL") else _of_gloo(value, links)
+        if value and links and not found:
             yield Finding(
                 rule="network.unknown",
                 severity=Severity.ERROR if counts else Severity.WARNING,
@@ -62,15 +63,26 @@ def look(view: View) -> Iterator[Finding]:
 
 
 def _order(links: Sequence[Interface]) -> list[Interface]:
-    """What NCCL would look at: up, neither loopback nor docker's, which it takes last."""
-    return [link for link in links if link.up and not link.loopback and not link.name.startswith("docker")]
+    """What NCCL would look at: up, with an address, neither loopback nor docker's, which it takes last."""
+    able = (link for link in links if link.up and not link.loopback and not link.part)
+    return [link for link in able if not link.name.startswith("docker")]
+
+
+def _of_gloo(value: str, links: Sequence[Interface]) -> list[str]:
+    """The interfaces that a value means to gloo: prefixes, each of which has to fit; = and ^ stand for themselves.
+
+    As torch 2.13.0 takes them when it is run. An address may have a label (eth0:1), which is no interface.
+    """
+    able = [link.name for link in links if link.up]
+    found = [[name for name in able if name.startswith(part.partition(":")[0])] for part in value.split(",")]
+    return found[0] if all(found) else []
 
 
 def _chosen(value: str, links: Sequence[Interface]) -> list[str]:
-    """The interfaces that a value means: prefixes; ``=`` whole names; ``^`` all others."""
+    """The interfaces that a value means to NCCL: prefixes; ``=`` whole names; ``^`` all others; ``:`` a port."""
     other, text = value.startswith("^"), value.lstrip("^")
     whole, text = text.startswith("="), text.lstrip("=")
-    named = [part.strip() for part in text.split(",") if part.strip()]
+    named = [part.strip().partition(":")[0] for part in text.split(",") if part.strip()]
     means = [any(link.name == name if whole else link.name.startswith(name) for name in named) for link in links]
     return [link.name for link, meant in zip(links, means, strict=True) if link.up and meant != other]
 

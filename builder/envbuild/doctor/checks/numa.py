@@ -14,11 +14,15 @@ from envbuild.model import Finding, Severity
 def look(view: View) -> Iterator[Finding]:
     """How to bind, where there is more than one node; a node that is memory alone is said to be."""
     machine = view.collection.machine
-    if view.collection.image is not None or len(machine.numa) < 2:
+    if view.collection.image is not None:
         return
-    bare = [node for node in machine.numa if node.cpus == 0]
+    # What has neither CPUs nor memory is a place for some: superchips have such for the parts of their GPU.
+    nodes = [node for node in machine.numa if node.cpus or node.total != 0]
+    bare = [node for node in nodes if node.cpus == 0]
+    if len(nodes) - len(bare) < 2:
+        return
     numactl = any(tool.name == "numactl" and tool.path for tool in view.collection.tools)
-    told = f"{len(machine.numa) - len(bare)} NUMA nodes with CPUs"
+    told = f"{len(nodes) - len(bare)} NUMA nodes with CPUs"
     if bare:
         told += f", and {len(bare)} that {'is' if len(bare) == 1 else 'are'} memory alone"
     if machine.numa_balancing:
@@ -32,13 +36,13 @@ def look(view: View) -> Iterator[Finding]:
         fix="start with deepspeed --bind_cores_to_rank"
         + ("" if numactl else " (it needs the program numactl)")
         + (", and kernel.numa_balancing=0 while it trains" if machine.numa_balancing else ""),
-        evidence=(f"{ranks(view)} rank(s)", *map(_told, machine.numa[:8])),
+        evidence=(f"{ranks(view)} rank(s)", *map(_told, nodes[:8])),
         source="DeepSpeed launcher, --bind_cores_to_rank; deepspeed/utils/numa.py",
     )
 
 
 def _told(node: NumaNode) -> str:
-    return f"node {node.node}: {node.cpus} CPUs, {amount(node.total) if node.total else '?'}"
+    return f"node {node.node}: {node.cpus} CPUs, {amount(node.total) if node.total is not None else '?'}"
 
 
 CHECK = Check(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envbuild.doctor.checks.launcher import nodes
 from envbuild.doctor.collection import NvmePath
-from envbuild.doctor.sizes import GIB, amount
+from envbuild.doctor.sizes import GIB, amount, number
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
@@ -15,30 +15,16 @@ _MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _LAYERED = frozenset({"overlay", "overlayfs", "aufs", "fuse.fuse-overlayfs"})
 _NETWORK = frozenset(
     {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "9p",
-        "virtiofs",
-        "ceph",
-        "lustre",
-        "beegfs",
-        "gpfs",
-        "glusterfs",
-        "afs",
-        "fuse.sshfs",
-        "fuse.ceph",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "fuse.juicefs",
-        "drvfs",
+        "nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "lustre", "beegfs", "gpfs", "wekafs", "glusterfs",
+        "afs", "drvfs", "fuse.sshfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse",
+        "fuse.juicefs", "fuse.rclone",
     }
-)
+)  # fmt: skip
 # Adam's part of a parameter on NVMe: weight, gradient and two moments, each in fp32 (DeepSpeed swaps four of them).
 _STATES, _BYTES = 4, 4
-# What the kernel says of the disk of a virtual machine is not the disk's own word.
-_VIRTUAL = re.compile(r"(^|/)(vd|xvd|dm-|md)[a-z0-9-]*$")
+# What the kernel says of the disk of a virtual machine is not the disk's own word. LVM and RAID pass theirs on.
+_VIRTUAL = re.compile(r"(^|/)(vd|xvd)[a-z0-9]*$")
+_FULL = re.compile("No space left|quota", re.I)
 _SOURCE = "DeepSpeed csrc/aio/common/deepspeed_aio_common.cpp, open_file (O_DIRECT); runtime/swap_tensor"
 
 
@@ -54,11 +40,14 @@ def look(view: View) -> Iterator[Finding]:
 
 
 def _unusable(view: View, folder: NvmePath) -> Finding | None:
-    fix, what, rule = "", "", ""
+    fix, what, rule, said = "", "", "", folder.error
     if not folder.exists:
-        rule, what, fix = "missing", "it is not there", "make the folder, or name the right one in nvme_path"
+        rule, what, said = "missing", folder.error or "it does not exist", None
+        fix = "make the folder, or name the right one in nvme_path"
         if view.collection.machine.container:
             fix += "; in a container it has to be mounted (-v)"
+    elif folder.direct is None and _FULL.search(folder.error or ""):
+        rule, what, fix = "full", "nothing can be written", "free room there (or in your quota), or name another disk"
     elif "ro" in folder.options:
         rule, what, fix = "unwritable", "it is mounted read-only", "mount it for writing"
     elif not folder.writable:
@@ -67,13 +56,15 @@ def _unusable(view: View, folder: NvmePath) -> Finding | None:
     elif folder.direct is False:
         rule, what = "direct", f"{folder.kind or 'its file system'} does not open files with O_DIRECT"
         fix = "use a folder on a local disk (xfs or ext4)"
+    elif folder.direct is None and folder.error:
+        rule, what, fix = "unwritable", "writing to it fails", "look at the kernel's log (dmesg), or name another disk"
     if not rule:
         return None
     return Finding(
         rule=f"nvme.{rule}",
         severity=Severity.ERROR,
         subject=folder.path,
-        message=what + (f": {folder.error}" if folder.error else ""),
+        message=what + (f": {said}" if said else ""),
         why="ZeRO-3 opens its swap files there when the optimizer is made: training ends before its first step.",
         fix=fix,
         source=_SOURCE,
@@ -95,7 +86,7 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
                 "mount a folder of the host's disk there (-v /mnt/nvme:/mnt/nvme)",
             )
         )
-    elif kind in _NETWORK or kind.startswith("fuse"):
+    elif kind in _NETWORK:
         told.append(
             (
                 "network",
@@ -103,7 +94,15 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
                 "name a folder on a local NVMe disk",
             )
         )
-    elif folder.rotational and not _VIRTUAL.search(folder.device or ""):
+    elif kind.startswith("fuse"):
+        told.append(
+            (
+                "fuse",
+                f"it is {kind}, a file system that a process serves: each read and write goes through that",
+                "name a folder on a local NVMe disk with xfs or ext4",
+            )
+        )
+    elif folder.rotational and not _VIRTUAL.search(folder.device or "") and not _guest(view):
         told.append(("rotational", f"{folder.device or 'its disk'} is a rotating one", "name a folder on an NVMe disk"))
     if {"sync", "dirsync"} & set(folder.options):
         told.append(("options", "it is mounted with sync: each write waits for the disk", "mount it without sync"))
@@ -125,6 +124,11 @@ def _unfit(view: View, folder: NvmePath) -> Iterator[Finding]:
         )
 
 
+def _guest(view: View) -> bool:
+    """Whether this is a virtual machine, as the CPU says (x86): its disks are what its host makes of them."""
+    return "hypervisor" in view.collection.machine.cpu.flags
+
+
 def _measured(view: View, folder: NvmePath) -> Iterator[Finding]:
     read, write, bench = folder.read_bandwidth, folder.write_bandwidth, view.collection.bench
     if not read or not write:
@@ -134,7 +138,7 @@ def _measured(view: View, folder: NvmePath) -> Iterator[Finding]:
         message += f"; host memory copies {amount(bench.memory_bandwidth)}/s"
     params = (view.params or 10**9) // nodes(view)
     one_way = params * _STATES * _BYTES
-    message += f"; {params / 1e9:.3g}B parameters take at least {one_way / read + one_way / write:.0f} s a step there"
+    message += f"; {number(params)} parameters take at least {one_way / read + one_way / write:.0f} s a step there"
     yield Finding(
         rule="nvme.bandwidth",
         severity=Severity.INFO,

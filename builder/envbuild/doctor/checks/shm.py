@@ -21,15 +21,16 @@ def look(view: View) -> Iterator[Finding]:
     wanted = size(view.row.shm_size) if view.row is not None and view.said is None else _LEAST
     container = view.collection.machine.container
     fix = f"start the container with --shm-size={wanted // GIB or 1}g (or --ipc=host)"
-    if container is None:
+    if container in (None, "apptainer"):  # which shows the host's own
         fix = f"make it larger: mount -o remount,size={wanted // GIB or 1}G /dev/shm, and in /etc/fstab"
     if container == "kubernetes":
         fix = "give the pod an emptyDir with medium: Memory at /dev/shm, and a sizeLimit"
     if shm.writable is False:
         yield Finding(
             rule="shm.unwritable", severity=Severity.ERROR if several else Severity.WARNING, subject="/dev/shm",
-            message="this user cannot write to /dev/shm", why=_WHY, fix="let it be a tmpfs with mode 1777",
-            source="NCCL user guide, NCCL_SHM_DISABLE",
+            message="this user cannot write to /dev/shm" if shm.total else "there is no /dev/shm",
+            why="NCCL, gloo and data loaders with workers end when they make their first segment in it.",
+            fix="let it be a tmpfs with mode 1777", source="NCCL user guide, NCCL_SHM_DISABLE",
         )  # fmt: skip
     elif shm.total < wanted:
         yield Finding(

@@ -59,20 +59,27 @@ class NumaNode(Seen):
 
 
 class Interface(Seen):
-    """A network interface: its name, whether it is up, and whether it is one of a bridge or a virtual one."""
+    """A network interface.
+
+    Attributes:
+        virtual: Neither a device's, nor one that stands on a device (a bond, a VLAN).
+        part: Of a bond or a bridge, which has the address in its place.
+    """
 
     name: str
     up: bool
     virtual: bool
     loopback: bool = False
+    part: bool = False
 
 
 class Machine(Seen):
     """The host, or the container as it looks from inside.
 
     Attributes:
-        container: What holds the process (docker, podman, lxc, kubernetes, container), None on a bare host.
+        container: What holds the process (docker, podman, lxc, kubernetes, apptainer, ...), None on a bare host.
         memlock: RLIMIT_MEMLOCK in bytes, soft and hard; None is unlimited.
+        ipc_lock: The process may lock more than that (CAP_IPC_LOCK).
         selinux: enforcing, permissive or disabled; None where the kernel has none.
         modules: Kernel modules of interest that are loaded, with their versions.
         infiniband: Names of devices.
@@ -85,6 +92,7 @@ class Machine(Seen):
     memory: Memory = Memory()
     shm: Shm = Shm()
     memlock: tuple[int | None, int | None] | None = None
+    ipc_lock: bool | None = None
     nofile: tuple[int | None, int | None] | None = None
     container: str | None = None
     wsl: bool = False

@@ -10,7 +10,12 @@ from envbuild.doctor.collection.base import Seen
 
 
 class Package(Seen):
-    """A Python distribution: its location is the folder that holds it; ``requires`` are its raw Requires-Dist."""
+    """A Python distribution.
+
+    Attributes:
+        location: The folder that holds it, as sys.path has it.
+        requires: Its raw Requires-Dist, without those of extras.
+    """
 
     name: str
     version: str

@@ -84,9 +84,17 @@ class Torch(Import):
 
 
 class DeepSpeed(Import):
-    """``import deepspeed``: the accelerator it chose, and which ops were compiled into it."""
+    """``import deepspeed``, and what it says of itself.
+
+    Attributes:
+        accelerator: The one that it chose.
+        installed_ops: Those that were compiled into it.
+        torch_info: The torch and CUDA that they were compiled for, as major and minor.
+        built_for: The accelerator that they were compiled for; None before that was written down.
+    """
 
     accelerator: str | None = None
+    built_for: str | None = None
     installed_ops: tuple[str, ...] = ()
     torch_info: dict[str, str] = Field(default_factory=dict)
 
