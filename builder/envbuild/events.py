@@ -61,7 +61,16 @@ class Note:
     level: str = "info"
 
 
-Event = PhaseStarted | PhaseDone | StepStarted | StepLine | StepDone | Note
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkDone:
+    """A work of several has ended, in whatever phase it was; ``detail`` says how, ``ok`` whether well."""
+
+    detail: str
+    seconds: float
+    ok: bool
+
+
+Event = PhaseStarted | PhaseDone | StepStarted | StepLine | StepDone | Note | WorkDone
 Sink = Callable[[Event], None]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import cli
+from envbuild.cli import failure
 from envbuild.errors import BuildError
 from envbuild.model import Finding, Severity
 from envbuild.pipeline.causes import explained, of_training
@@ -37,16 +37,16 @@ def test_the_whole_log_is_read_and_not_the_message_alone(tmp_path: Path) -> None
 def test_nothing_known_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     error = _failed(None, "build step failed: x")
     assert error.causes == ()
-    assert cli._report(error, as_json=False) == 4
+    assert failure.report(error, as_json=False) == 4
     assert capsys.readouterr().err == "error: build step failed: x\n"
 
 
 def test_it_is_told_once_and_the_exit_code_stays(capsys: pytest.CaptureFixture[str]) -> None:
     error = _failed(None, f"build step failed: x\n  {MISSING}")
-    assert cli._report(error, as_json=False) == 4
+    assert failure.report(error, as_json=False) == 4
     said = capsys.readouterr().err
     assert said.count(MISSING) == 1 and "cause: [apt-package-missing]" in said and "fix: " in said
-    assert cli._report(error, as_json=True) == 4
+    assert failure.report(error, as_json=True) == 4
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "envbuild.error/1" and document["causes"][0]["kind"] == "apt-package-missing"
 

@@ -11,9 +11,11 @@ import typer
 
 from envbuild import __version__
 from envbuild.cli import (
+    building,
     diagnose,
     doctor,
     facts,
+    failure,
     images,
     locking,
     output,
@@ -40,6 +42,7 @@ rows.register(app)
 locking.register(app)
 rendering.register(app)
 questions.register(app)
+building.register(app)
 images.register(app)
 shipping.register(app)
 provision.register(app)
@@ -97,25 +100,27 @@ def _outcome(*, as_json: bool) -> int:
         # Typer prints usage errors itself; with --json they are documents like any other error.
         code = app(prog_name="envbuild", standalone_mode=not as_json) or 0
     except EnvbuildError as error:
-        return _report(error, as_json=as_json)
+        return failure.report(error, as_json=as_json)
+    except failure.Concluded as error:
+        return error.exit_code
     except SystemExit as error:
         # Typer says 1 when the reader of the help has left (`envbuild --help | head`): nothing is wrong.
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
     except FileNotFoundError as error:
         if error.filename is not None:
-            return _report(_in_words(error), as_json=as_json)
+            return failure.report(_in_words(error), as_json=as_json)
         gone = EngineError("the current folder does not exist any more", hint="change to one that does")
-        return _report(gone, as_json=as_json)
+        return failure.report(gone, as_json=as_json)
     except OSError as error:
-        return _report(_in_words(error), as_json=as_json)
+        return failure.report(_in_words(error), as_json=as_json)
     except Exception as error:
         if not (as_json and hasattr(error, "format_message")):
             raise
-        return _report(_usage(error), as_json=True)
+        return failure.report(_usage(error), as_json=True)
     if code == INTERRUPTED:
         message = "nothing was tagged; the next run starts clean and reuses the cache"
         if as_json:
-            return _report(Interrupted(message), as_json=True)
+            return failure.report(Interrupted(message), as_json=True)
         output.narrate(f"interrupted: {message}")
     return code if isinstance(code, int) else int(bool(code))
 
@@ -130,25 +135,3 @@ def _usage(error: Any) -> EnvbuildError:
     context = getattr(error, "ctx", None)
     hint = f"See: {context.command_path} --help" if context is not None else ""
     return EnvbuildError(error.format_message(), hint=hint)
-
-
-def _report(error: EnvbuildError, *, as_json: bool) -> int:
-    found = getattr(error, "findings", ())
-    if as_json:
-        from envbuild.pipeline.prove import as_dict
-
-        details = {"findings": [as_dict(finding) for finding in found]} if found else {}
-        if error.causes:
-            from envbuild.diagnose import as_dict as cause_as_dict
-
-            details["causes"] = [cause_as_dict(cause) for cause in error.causes]
-        output.document("error", code=error.code, message=error.message, hint=error.hint, **details)
-        return error.exit_code
-    output.findings(found, narrated=True)
-    # A matrix's message is its findings again, one a line.
-    message = f"{len(found)} problem(s) in {found[0].file}" if error.code == "matrix" and found else error.message
-    output.narrate(f"{output.paint('error', '31', stream=sys.stderr)}: {message}")
-    diagnose.narrate(error.causes, said="\n".join((message, *(finding.message for finding in found))))
-    if error.hint:
-        output.narrate(f"hint: {error.hint}")
-    return error.exit_code

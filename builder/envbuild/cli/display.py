@@ -7,14 +7,15 @@ without check marks), the work it tells about goes on: nothing in here raises.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import TextIO
 
-from envbuild.events import Event, Note, PhaseDone, PhaseStarted, Sink, StepDone, StepLine, StepStarted
+from envbuild.events import Event, Note, PhaseDone, PhaseStarted, Sink, StepDone, StepLine, StepStarted, WorkDone
 
 # BuildKit's own errands, such as reading the Dockerfile, and the naming of a base; worth a line only when they fail.
 _PLAIN_WIDTH = 100
@@ -30,7 +31,20 @@ def make_sink(
     stream: TextIO | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[Sink]:
-    """A sink that shows events until the context ends.
+    """A sink that shows events until the context ends; see ``make_sinks``."""
+    with make_sinks(quiet=quiet, verbose=verbose, stream=stream, environ=environ) as sink_of:
+        yield sink_of("")
+
+
+@contextlib.contextmanager
+def make_sinks(
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Callable[[str], Sink]]:
+    """Sinks for works that go on at the same time, by the names that they are told apart by; "" is the only one.
 
     Args:
         quiet: Show warnings only.
@@ -41,10 +55,10 @@ def make_sink(
     out = stream if stream is not None else sys.stderr
     variables = os.environ if environ is None else environ
     if quiet or not _is_live(out, variables):
-        yield Plain(out, quiet=quiet, verbose=verbose)
+        yield _plain(out, quiet=quiet, verbose=verbose)
         return
     with contextlib.ExitStack() as stack:
-        yield _Lazy(stack, out, verbose=verbose, colour=not variables.get("NO_COLOR"))
+        yield _Lazy(stack, out, verbose=verbose, colour=not variables.get("NO_COLOR")).of
 
 
 def seconds_text(seconds: float) -> str:
@@ -84,41 +98,53 @@ class _Lazy:
         self._verbose = verbose
         self._colour = colour
         self._lock = Lock()
-        self._sink: Sink | None = None
+        self._sinks: Callable[[str], Sink] | None = None
 
-    def __call__(self, event: Event) -> None:
-        with self._lock:
-            if self._sink is None:
-                self._sink = self._open()
-        self._sink(event)
+    def of(self, name: str) -> Sink:
+        """The sink of one work."""
 
-    def _open(self) -> Sink:
+        def sink(event: Event) -> None:
+            with self._lock:
+                if self._sinks is None:
+                    self._sinks = self._open()
+            self._sinks(name)(event)
+
+        return sink
+
+    def _open(self) -> Callable[[str], Sink]:
         try:
             from envbuild.cli.live import Live
 
             display = Live(self._out, verbose=self._verbose, colour=self._colour)
             self._stack.enter_context(display.shown())
         except Exception:  # a terminal that rich cannot handle
-            return Plain(self._out, quiet=False, verbose=self._verbose)
-        return display
+            return _plain(self._out, quiet=False, verbose=self._verbose)
+        return display.of
+
+
+def _plain(out: TextIO, *, quiet: bool, verbose: bool) -> Callable[[str], Sink]:
+    """Lines of several works, each of which has its own place in its own phase."""
+    lock = Lock()
+    return functools.cache(lambda name: Plain(out, quiet=quiet, verbose=verbose, name=name, lock=lock))
 
 
 class Plain:
-    """One line for each thing that happened, for logs and pipes."""
+    """One line for each thing that happened, for logs and pipes; with the name of the work before it, if it has one."""
 
-    def __init__(self, out: TextIO, *, quiet: bool, verbose: bool) -> None:
+    def __init__(self, out: TextIO, *, quiet: bool, verbose: bool, name: str = "", lock: Lock | None = None) -> None:
         self._out = out
+        self._prefix = f"{name}: " if name else ""
         self._quiet = quiet
         self._verbose = verbose
         self._phase = ""
         self._names: dict[str, str] = {}
         self._told: set[str] = set()
-        self._lock = Lock()
+        self._lock = lock or Lock()
 
     def __call__(self, event: Event) -> None:
         # Container output arrives on a thread of its own.
         with self._lock, contextlib.suppress(Exception):
-            for line in self._lines(event):
+            for line in (self._prefix + line for line in self._lines(event)):
                 encoding = getattr(self._out, "encoding", None) or "utf-8"
                 self._out.write(line.encode(encoding, "replace").decode(encoding) + "\n")
             self._out.flush()
@@ -136,6 +162,8 @@ class Plain:
             return [self._line(event.detail or "started")]
         if isinstance(event, PhaseDone):
             return [f"[{event.phase}] {_joined('done', seconds_text(event.seconds), event.detail)}"]
+        if isinstance(event, WorkDone):
+            return [_joined(event.detail, seconds_text(event.seconds))]
         return self._step(event)
 
     def _step(self, event: StepStarted | StepLine | StepDone) -> list[str]:

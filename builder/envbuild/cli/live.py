@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import re
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from envbuild.cli.display import is_errand, seconds_text, step_text
-from envbuild.events import Event, Note, PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted
+from envbuild.events import Event, Note, PhaseDone, PhaseStarted, Sink, StepDone, StepLine, StepStarted, WorkDone
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -42,6 +44,8 @@ class _Row:
     parts: list[tuple[str, str]]
     right: str = ""
     indent: int = 0
+    # Whose line it is, where several works are told of.
+    name: str = ""
     # How a line that is too long breaks: cut off, between words, or (a path to be copied) left to the terminal.
     wrap: Literal["no", "words", "soft"] = "no"
 
@@ -73,7 +77,8 @@ class Live:
         )
         self._verbose = verbose
         self._lock = Lock()
-        self._phase: _Phase | None = None
+        # By the name of the work that is in it; "" where there is one only.
+        self._phases: dict[str, _Phase] = {}
         encoding = (getattr(out, "encoding", None) or "ascii").lower().replace("-", "")
         self._unicode = encoding in ("utf8", "utf16", "utf32")
 
@@ -96,43 +101,55 @@ class Live:
             yield
         finally:
             with contextlib.suppress(Exception):
-                self._print(self._flush_cached())
+                for name in self._phases:
+                    self._print(self._flush_cached(name), name)
             with contextlib.suppress(Exception):
                 live.stop()
 
+    def of(self, name: str) -> Sink:
+        """The sink of one work; what it shows begins with its name, if it has one."""
+        return functools.partial(self._show, name)
+
     def __call__(self, event: Event) -> None:
+        self._show("", event)
+
+    def _show(self, name: str, event: Event) -> None:
         with contextlib.suppress(Exception):
             # Never print under the lock: the drawing thread holds the console's lock when it asks for this one.
             with self._lock:
-                rows = self._take(event)
-            self._print(rows)
+                rows = self._take(name, event)
+            self._print(rows, name)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows: list[_Row] = []
         with contextlib.suppress(Exception), self._lock:
-            rows = self._frame(time.monotonic())
+            now, most = time.monotonic(), max(1, _MAX_RUNNING // max(1, len(self._phases)))
+            rows = [row for name, phase in self._phases.items() for row in _named(self._frame(phase, now, most), name)]
         for row in rows:
             yield self._text(row, options.max_width)
 
-    def _take(self, event: Event) -> list[_Row]:
+    def _take(self, name: str, event: Event) -> list[_Row]:
         now = time.monotonic()
         if isinstance(event, Note):
             word, style = ("warning", "yellow") if event.level == "warning" else ("note", "cyan")
             return [_Row("", "", [(f"{word}: ", style), (event.message, "")], wrap="words")]
         if isinstance(event, PhaseStarted):
-            rows = self._flush_cached()
-            self._phase = _Phase(event.phase, event.detail, now)
+            rows = self._flush_cached(name)
+            self._phases[name] = _Phase(event.phase, event.detail, now)
             return rows
         if isinstance(event, PhaseDone):
-            rows = self._flush_cached()
-            detail = event.detail or (self._phase.detail if self._phase and not self._phase.headed else "")
-            self._phase = None
+            rows = self._flush_cached(name)
+            phase = self._phases.pop(name, None)
+            detail = event.detail or (phase.detail if phase and not phase.headed else "")
             return [*rows, self._closing(event.phase, detail, event.seconds)]
-        if self._phase is None:
-            self._phase = _Phase("", "", now)
-        return self._step(self._phase, event, now)
+        if isinstance(event, WorkDone):
+            rows = self._flush_cached(name)
+            self._phases.pop(name, None)
+            mark, style = (self._tick, "green") if event.ok else (self._cross, "red")
+            return [*rows, _Row(mark, style, [(event.detail, "bold")], seconds_text(event.seconds))]
+        return self._step(name, self._phases.setdefault(name, _Phase("", "", now)), event, now)
 
-    def _step(self, phase: _Phase, event: StepStarted | StepLine | StepDone, now: float) -> list[_Row]:
+    def _step(self, name: str, phase: _Phase, event: StepStarted | StepLine | StepDone, now: float) -> list[_Row]:
         if isinstance(event, StepStarted):
             phase.running[event.key] = _Running(event.name, now)
             return []
@@ -157,7 +174,7 @@ class Live:
         mark, style = {"done": (self._tick, "green"), "error": (self._cross, "red")}.get(event.status, ("-", "dim"))
         right = seconds_text(event.seconds) if event.status == "done" else event.status
         row = _Row(mark, style, _step_parts(event.name), right, indent=2)
-        return [*self._heading(phase), *self._flush_cached(), row]
+        return [*self._heading(phase), *self._flush_cached(name), row]
 
     def _heading(self, phase: _Phase) -> list[_Row]:
         """A phase with steps gets a line above them; one without is a single line at its end."""
@@ -166,8 +183,8 @@ class Live:
         phase.headed = True
         return [_Row("", "", [(phase.name, "bold"), (f"  {phase.detail}" if phase.detail else "", "dim")], wrap="soft")]
 
-    def _flush_cached(self) -> list[_Row]:
-        phase = self._phase
+    def _flush_cached(self, name: str) -> list[_Row]:
+        phase = self._phases.get(name)
         if phase is None or not phase.cached:
             return []
         count, phase.cached = phase.cached, 0
@@ -178,14 +195,11 @@ class Live:
         parts = [(name, "bold"), (f"  {detail}" if detail else "", "dim")]
         return _Row(self._tick, "green", parts, seconds_text(seconds))
 
-    def _frame(self, now: float) -> list[_Row]:
-        phase = self._phase
-        if phase is None:
-            return []
+    def _frame(self, phase: _Phase, now: float, most: int) -> list[_Row]:
         rows: list[_Row] = []
         shown = [step for step in phase.running.values() if not is_errand(step.name) or now - step.began > _QUICK]
-        hidden = len(shown) - _MAX_RUNNING
-        for step in shown[-_MAX_RUNNING:]:
+        hidden = len(shown) - most
+        for step in shown[-most:]:
             rows.append(_Row(self._spin(now), "cyan", _step_parts(step.name), _elapsed(now - step.began), indent=2))
             if step.last:
                 rows.append(_Row("", "", [(step.last, "dim")], indent=4))
@@ -197,23 +211,25 @@ class Live:
             rows.append(_Row(self._spin(now), "cyan", parts, _elapsed(now - phase.began)))
         return rows
 
-    def _print(self, rows: list[_Row]) -> None:
-        for row in rows:
+    def _print(self, rows: list[_Row], name: str) -> None:
+        for row in _named(rows, name):
             self._console.print(self._text(row, self._console.width), soft_wrap=row.wrap == "soft")
 
     def _text(self, row: _Row, width: int) -> Text:
         from rich.cells import cell_len, set_cell_size
         from rich.text import Text
 
+        name = f"{self._plain(row.name)}  " if row.name else ""
         left = " " * row.indent + (f"{row.mark} " if row.mark else "")
-        text = Text(no_wrap=row.wrap == "no")
+        text = Text(name, no_wrap=row.wrap == "no")
+        text.stylize("blue")
         text.append(self._plain(left), style=row.style or "default")
         body = Text()
         for part, style in row.parts:
             body.append(self._plain(part), style=style or "default")
         if row.wrap != "no":
             return text.append_text(body)
-        space = max(1, min(width, _MAX_WIDTH) - cell_len(left) - (cell_len(row.right) + 2 if row.right else 0))
+        space = max(1, min(width, _MAX_WIDTH) - cell_len(name + left) - (cell_len(row.right) + 2 if row.right else 0))
         if body.cell_len > space:
             dots = "…" if self._unicode else "..."
             body = body[: len(set_cell_size(body.plain, max(1, space - len(dots))))]
@@ -239,6 +255,11 @@ class Live:
     @property
     def _cross(self) -> str:
         return "✗" if self._unicode else "x"
+
+
+def _named(rows: list[_Row], name: str) -> list[_Row]:
+    """The lines of one work of several, with its name before each."""
+    return [dataclasses.replace(row, name=name) for row in rows]
 
 
 def _step_parts(name: str) -> list[tuple[str, str]]:

@@ -136,6 +136,7 @@ class DockerEngine:
             cpus=int(said.get("NCPU", 0)),
             memory_bytes=int(said.get("MemTotal", 0)),
             runtimes=tuple(sorted(said.get("Runtimes") or {})),
+            root=str(said.get("DockerRootDir", "")),
         )
 
     def image(self, ref: str) -> ImageInfo | None:

@@ -135,7 +135,7 @@ class ContainerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """The engine that answered."""
+    """The engine that answered; ``root`` is the folder of its data on its own host."""
 
     kind: str
     version: str
@@ -145,6 +145,7 @@ class EngineInfo:
     cpus: int
     memory_bytes: int
     runtimes: tuple[str, ...]
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

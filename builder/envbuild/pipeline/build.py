@@ -10,6 +10,7 @@ from envbuild.engines import ImageInfo, Run
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.events import Note
 from envbuild.model import Level
+from envbuild.pipeline import room
 from envbuild.pipeline.current import Result, current
 from envbuild.pipeline.gates import ALL
 from envbuild.pipeline.image import base_label, build_image
@@ -36,6 +37,7 @@ class BuildOptions:
         allow_level: Tag at this level although the row requires more; the tag then says so.
         gpus: The GPUs to prove it on: ``all``, ``none``, or by UUID or index.
         force: Prove it again although there is evidence.
+        compilers: How many may run at once; None is as many as the engine's machine can run.
     """
 
     no_cache: bool = False
@@ -44,6 +46,7 @@ class BuildOptions:
     allow_level: Level | None = None
     gpus: tuple[str, ...] = ALL
     force: bool = False
+    compilers: int | None = None
 
     @property
     def wish(self) -> Wish:
@@ -199,7 +202,10 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
             hint=f"If it may go, remove its name, and build again: docker rmi {wanted.proven}",
         )
     foresee(bench, target.env, options.wish)
-    build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout)
+    room.require(bench, [target])
+    machine = bench.engine.info()
+    compilers = options.compilers or room.compilers(cpus=machine.cpus, memory_bytes=machine.memory_bytes)
+    build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout, compilers=compilers)
     evidence.remember_built(target.rendering.target_id, _present(bench, target.candidate).id)
     return target.candidate, "built"
 

@@ -25,8 +25,11 @@ from envbuild.site.secrets import build_secrets, needs_host_network
 LABEL_BASE = "io.envbuild.base"
 
 
-def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, timeout: float) -> None:
+def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, timeout: float, compilers: int) -> None:
     """Build the candidate: the base first, then the Dockerfile in a context of this run's own.
+
+    How many ``compilers`` may run is told by a secret, which no step's cache key and no history knows of: the same ops
+    are the same, however many compiled them.
 
     Raises:
         BuildError: A step failed; the message names it and the log.
@@ -48,7 +51,8 @@ def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, t
         secrets = []
         folder = context.parent / "secrets"
         folder.mkdir(mode=0o700)
-        for name, content in build_secrets(bench.site, pip, apt).items():
+        contents = {**build_secrets(bench.site, pip, apt), "jobs": str(compilers).encode()}
+        for name, content in contents.items():
             path = folder / name
             path.touch(mode=0o600)
             path.write_bytes(content)

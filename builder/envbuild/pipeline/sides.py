@@ -82,10 +82,23 @@ def side(bench: Workbench, asked: str | None, *, strict: bool = False) -> Iterat
         notes: list[str] = []
         yield _read(_completed(found, here, asked, ("images", "templates", "facts"), notes), asked, strict, notes)
         return
+    with revision(bench, asked) as found_there:
+        yield found_there
+
+
+@contextlib.contextmanager
+def revision(bench: Workbench, asked: str) -> Iterator[Side]:
+    """The project as a git revision had it, for as long as the block runs.
+
+    Raises:
+        InputError: The project is in no git repository, or that has no such revision.
+    """
+    here = bench.project
     with tempfile.TemporaryDirectory(prefix="envbuild-") as folder:
         label = _check_out(here.root, asked, Path(folder))
-        found, notes = project.find(Path(folder), Path(folder)), []
-        yield _read(_completed(found, here, label, ("templates", "facts"), notes), label, strict, notes)
+        notes: list[str] = []
+        found = _completed(project.find(Path(folder), Path(folder)), here, label, ("templates", "facts"), notes)
+        yield _read(found, label, False, notes)
 
 
 def _completed(
