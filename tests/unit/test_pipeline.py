@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from envbuild import evidence
-from envbuild.engines import ImageInfo
+from envbuild.engines import EngineInfo, ImageInfo
 from envbuild.errors import EnvbuildError, GateError, InputError
 from envbuild.events import Event, Note
 from envbuild.evidence import keys
@@ -54,6 +54,12 @@ class FakeEngine:
         self.ids[info.id] = info
         self.names.update(dict.fromkeys(tags, info.id))
         return info
+
+    def info(self) -> EngineInfo:
+        return EngineInfo(
+            kind="docker", version="", endpoint=self.endpoint, storage_driver="", cgroup="", cpus=4,
+            memory_bytes=16 << 30, runtimes=(),
+        )  # fmt: skip
 
     def image(self, ref: str) -> ImageInfo | None:
         return self.ids.get(self.names.get(ref, ref))

@@ -14,7 +14,7 @@ from envbuild import process
 from envbuild.cli import failure, lines, output
 from envbuild.cli import options as opt
 from envbuild.cli.building import Asked, image_of, one, planned
-from envbuild.cli.display import make_sinks, seconds_text
+from envbuild.cli.display import make_sinks, seconds_text, step_text
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError
 from envbuild.events import Note, Sink, WorkDone
 from envbuild.pipeline.many import (
@@ -31,6 +31,8 @@ from envbuild.pipeline.workbench import Workbench
 
 # Of what a process says that is no event: enough for the end of a traceback.
 _TAIL = 15
+# Of an error, in a line that has more to say; all of it is told elsewhere.
+_ERROR_WIDTH = 100
 # The folder of the package comes last, and the current folder not at all: python -m would take modules from there.
 _PROGRAM = "import sys; sys.path[:] = [*filter(None, sys.path), {folder!r}]; from envbuild.__main__ import main; main()"
 
@@ -248,4 +250,5 @@ def _print(outcomes: Sequence[Outcome], *, json: bool) -> None:
 
 
 def _first_line(outcome: Outcome) -> str:
-    return str(outcome.error.get("message", "")).partition("\n")[0]
+    text = step_text(str(outcome.error.get("message", "")).partition("\n")[0])
+    return text if len(text) <= _ERROR_WIDTH else f"{text[: _ERROR_WIDTH - 3]}..."

@@ -52,6 +52,7 @@ class Plan:
         key_packages: Packages that bring the keys of some of these, and are installed first.
         library_folders: Folders that the system's loader has to be told of.
         op_packages: Those that only the ops stage needs.
+        cache_packages: Those that let the ops stage of a container build find again what it compiled before.
         wheels: The locked packages, in lock order; none where the row's lock is unresolved or missing.
         built: What the ops stage compiles into wheels, as pip takes it: ``deepspeed==0.19.8``. From the row, not from
             the lock, so that the Dockerfile is the same with and without one.
@@ -76,6 +77,7 @@ class Plan:
     python_program: str
     packages: tuple[str, ...]
     op_packages: tuple[str, ...]
+    cache_packages: tuple[str, ...]
     repositories: tuple[Repository, ...]
     key_packages: tuple[str, ...]
     library_folders: tuple[str, ...]
@@ -178,6 +180,7 @@ def make(env: Environment, lock: Lock | None, facts: Facts) -> Plan:
             *env.packages,
         ),
         op_packages=_unique(*named(*(name for op in ops for name in op.build_packages.get(distribution.naming, ())))),
+        cache_packages=distribution.compiler_cache,
         repositories=tuple(
             Repository(id=name, baseurl=entry.baseurl, gpgkey=entry.gpgkey)
             for name, entry in (known.repositories if known else {}).items()

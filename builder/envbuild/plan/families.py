@@ -54,6 +54,7 @@ class Family:
         always: Packages every image has.
         verbs: User-space RDMA libraries; without them NCCL falls back to sockets and says nothing.
         compilers: How its compilers are named, the first that fits counts.
+        compiler_cache: Package of ccache; empty where the family's own repositories have none (Enterprise Linux: EPEL).
         python: Package name patterns of an interpreter with headers and venv in a release that the facts do not know;
             ``{v}`` is major.minor. Empty where there is nothing to go by.
     """
@@ -63,6 +64,7 @@ class Family:
     always: tuple[str, ...]
     verbs: tuple[str, ...]
     compilers: tuple[CompilerNames, ...]
+    compiler_cache: tuple[str, ...] = ()
     python: tuple[str, ...] = ()
 
 
@@ -77,6 +79,7 @@ _APT = Family(
             cc="/usr/bin/gcc{version}", cxx="/usr/bin/g++{version}", example="gcc-12",
         ),
     ),
+    compiler_cache=("ccache",),
     python=("python{v}", "python{v}-venv", "python{v}-dev"),
 )  # fmt: skip
 
