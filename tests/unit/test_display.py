@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 
 import pytest
 
-from envbuild.cli.display import make_sink, seconds_text, step_text
+from envbuild.cli.display import make_sink, make_sinks, seconds_text, step_text
 from envbuild.cli.live import Live
-from envbuild.events import Event, Note, PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted
+from envbuild.events import Event, Note, PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted, WorkDone
 
 TERM = {"TERM": "xterm-256color"}
 RUN = "[wheels 3/7] RUN --mount=type=secret,id=pip --network=host   set -eu;  pip install torch"
@@ -209,3 +210,18 @@ def _without_control(text: str) -> str:
     from rich.text import Text
 
     return Text.from_ansi(text).plain
+
+
+def test_several_works_on_a_terminal_are_told_apart_and_leave_nothing_behind() -> None:
+    out = Terminal()
+    with make_sinks(stream=out, environ=TERM) as sink_of:
+        for name in ("row-a", "row-b"):
+            sink_of(name)(PhaseStarted(phase="build", detail="candidate"))
+            sink_of(name)(StepStarted(key="1", name=RUN))
+            sink_of(name)(StepLine(key="1", text=f"said by {name}"))
+        sink_of("row-a")(WorkDone(detail="failed: no disk", seconds=2.0, ok=False))
+        sink_of("row-b")(StepDone(key="1", name=RUN, status="done", seconds=3.0))
+        sink_of("row-b")(WorkDone(detail="built", seconds=4.0, ok=True))
+    shown = [line.split() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).splitlines()]
+    assert ["row-a", "✗", "failed:", "no", "disk", "2.0s"] in shown and ["row-b", "✓", "built", "4.0s"] in shown
+    assert any(line[:2] == ["row-b", "✓"] and line[-1] == "3.0s" for line in shown)
