@@ -19,6 +19,7 @@ class Ratio:
         reference: Seconds, one value for each round; rounds of both alternate, so each pair saw the same machine.
         against: What the reference is, in words.
         limit: The median of the rounds' ratios may be this at most.
+        bytes: It is of sizes, not of times.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Ratio:
     against: str
     limit: float
     note: str = ""
+    bytes: bool = False
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -41,18 +43,20 @@ class Ratio:
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
         verdict = "ok" if self.ok else "over"
+        shown = _megabytes if self.bytes else _seconds
         return (
-            self.name, _spread(self.ours, _seconds), _spread(self.reference, _seconds),
+            self.name, _spread(self.ours, shown), _spread(self.reference, shown),
             _spread(self.ratios, _plain), _plain(self.limit), verdict,
         )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
+        unit = "bytes" if self.bytes else "seconds"
         return {
             "name": self.name,
             "against": self.against,
-            "ours_seconds": [round(value, 4) for value in self.ours],
-            "reference_seconds": [round(value, 4) for value in self.reference],
+            f"ours_{unit}": [round(value, 4) for value in self.ours],
+            f"reference_{unit}": [round(value, 4) for value in self.reference],
             "ratios": [round(value, 4) for value in self.ratios],
             "ratio": round(statistics.median(self.ratios), 4),
             "limit": self.limit,
@@ -113,6 +117,10 @@ def notes(measures: Iterable[Measure]) -> list[str]:
 def _spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
     middle = shown(statistics.median(values))
     return f"{middle} ({shown(min(values))} to {shown(max(values))})" if len(values) > 1 else middle
+
+
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.0f} MB"
 
 
 def _seconds(value: float) -> str:

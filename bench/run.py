@@ -1,8 +1,9 @@
 """Measures what the README promises of speed, as ratios inside one run. `make bench` runs it; no test is timed.
 
-    python bench/run.py [--rounds 3] [--only PART]... [--json FILE] [--record]
+    python bench/run.py [--rounds 3] [--only PART]... [--rows 8] [--json FILE] [--record]
 
-A part is rules, diagnose, help, build, step, layers or doctor.
+A part is rules, diagnose, help, build, step, layers, doctor or rows. The last one builds eight rows twice, with nothing
+in any cache: it takes hours and 20 GB, so that it is measured only where it is asked for (--rows 2 for a quick try).
 
 It builds and proves the row `cpu` first, if that was not done and more than the rules and diagnose is measured. Exit
 code 1 when a limit is exceeded.
@@ -22,6 +23,7 @@ import commands
 import examination
 import images
 import logs
+import rows
 import rules
 from figures import Measure, markdown, notes, table
 from staging import must, stage
@@ -38,12 +40,16 @@ ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
 PARTS = ("rules", "diagnose", "help", "build", "step", "layers", "doctor")
+ON_DEMAND = ("rows",)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measure")
-    parser.add_argument("--only", action="append", choices=PARTS, help="measure only this; may be given again")
+    parser.add_argument(
+        "--only", action="append", choices=(*PARTS, *ON_DEMAND), help="measure only this; may be given again"
+    )
+    parser.add_argument("--rows", type=int, default=len(rows.DEEPSPEED), help="how many rows the part rows builds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--record", action="store_true", help="write docs/measured/bench-DATE.md")
     options = parser.parse_args()
@@ -51,8 +57,10 @@ def main() -> int:
         parser.error("--record is for whole runs")
     if options.rounds < 1:
         parser.error("--rounds has to be 1 or more")
+    if not 2 <= options.rows <= len(rows.DEEPSPEED):
+        parser.error(f"--rows has to be from 2 to {len(rows.DEEPSPEED)}")
     try:
-        measures, machine = measure(options.only or PARTS, options.rounds)
+        measures, machine = measure(options.only or PARTS, options.rounds, options.rows)
     except EnvbuildError as error:
         print(f"error: {error.message}\n{error.hint}".rstrip(), file=sys.stderr)
         return error.exit_code
@@ -76,7 +84,7 @@ def main() -> int:
     return 0 if all(each.ok for each in measures) else 1
 
 
-def measure(parts: tuple[str, ...] | list[str], rounds: int) -> tuple[list[Measure], list[str]]:
+def measure(parts: tuple[str, ...] | list[str], rounds: int, count: int) -> tuple[list[Measure], list[str]]:
     """The measures asked for, and the machine they were taken on."""
     measures: list[Measure] = []
     if "rules" in parts:
@@ -86,9 +94,13 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int) -> tuple[list[Measu
         say("measuring: diagnose")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
             measures += logs.diagnose(Path(scratch), rounds)
-    if set(parts) <= {"rules", "diagnose"}:
-        return measures, [f"Python {sys.version.split()[0]}, envbuild {__version__}."]
     bench = Workbench(project_folder=commands.ROOT)
+    if "rows" in parts:
+        say(f"measuring: {count} rows, with -j 1 and with -j 2")
+        with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
+            measures += rows.measures(bench, Path(scratch), count)
+    if set(parts) <= {"rules", "diagnose", "rows"}:
+        return measures, [f"Python {sys.version.split()[0]}, envbuild {__version__}."]
     say(f"building and proving the row {ROW}, unless it is up to date")
     must((commands.ENVBUILD, "build", ROW), cwd=commands.ROOT)
     target = prepare(bench, ROW)
