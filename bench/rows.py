@@ -88,7 +88,7 @@ def _project(bench: Workbench, folder: Path, names: list[str]) -> Iterator[Workb
         yield its
     finally:
         for name in names:
-            for info in its.engine.images(f"*envbuild/{name}"):
+            for info in its.engine.images(f"envbuild/{name}:*"):
                 for tag in info.repo_tags:
                     its.engine.untag(tag)
         its.engine.untag(reference)

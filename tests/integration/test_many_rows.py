@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from envbuild import process
+from envbuild.lock import read, write
 from envbuild.lock.ask import inputs_digest
 from envbuild.matrix import load
 from envbuild.model import Environment
@@ -88,9 +89,9 @@ def test_an_interruption_ends_every_member_and_hears_it_out() -> None:
 
 def locked(folder: Path, env: Environment) -> None:
     """The wheels of the row cpu as the lock of another row."""
-    lock = json.loads((REPOSITORY / "images" / "cpu" / "lock.json").read_text())
-    lock |= {"environment": env.name, "base": None, "inputs": inputs_digest(env, "linux/amd64")}
-    (folder / "images" / env.name / "lock.json").write_text(json.dumps(lock))
+    lock = read(REPOSITORY / "images" / "cpu" / "lock.json")
+    changes = {"environment": env.name, "base": None, "inputs": inputs_digest(env, lock.platform)}
+    write(folder / "images" / env.name / "lock.json", lock.model_copy(update=changes))
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_rows_that_fail_each_say_why_and_the_highest_code_counts(project: Path, 
     document = json.loads(done.stdout)
     assert document["schema"] == "envbuild.build/1" and done.returncode == 3
     garbled, away = document["images"]
-    assert (garbled["environment"], garbled["status"], garbled["exit_code"]) == ("garbled", "failed", 2)
+    assert (garbled["environment"], garbled["status"], garbled["exit_code"]) == ("garbled", "failed", 1)
     assert "lock.json" in garbled["error"]["message"] and garbled["tags"] == []
     assert (away["environment"], away["exit_code"], away["error"]["code"]) == ("away", 3, "engine")
     assert "127.0.0.1:1" in away["error"]["message"] and away["error"]["hint"]

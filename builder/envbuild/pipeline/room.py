@@ -14,6 +14,7 @@ from typing import Any
 
 from envbuild import evidence
 from envbuild.errors import EngineError
+from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import Target
 from envbuild.pipeline.sizes import format_size
 from envbuild.pipeline.workbench import Workbench
@@ -78,9 +79,11 @@ def need_of(bench: Workbench, target: Target) -> Need:
         own = int(sizes.get("deepspeed", _DEEPSPEED)) + int(sizes.get("packages", 0))
     if plan.toolkit != "none":
         whole += _TOOLKIT
+    repository = names(env, target.rendering.id8, bench.site.registry.name).repository
+    patterns = dict.fromkeys((f"{target.repository}:*", f"{repository}:*"))
     return Need(
         shares=(plan.base_reference, plan.packages, plan.group("tools"), plan.group("torch"), plan.toolkit),
-        whole=whole, own=min(own, whole), there=bool(bench.engine.images(f"envbuild/{env.name}:*")),
+        whole=whole, own=min(own, whole), there=any(map(bench.engine.images, patterns)),
     )  # fmt: skip
 
 
