@@ -28,8 +28,8 @@ from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.workbench import Workbench
 
 ROW = "cpu"
-# The C++ of the row's ops is the same in the first two, and in no other two neighbours from 0.18.9 to 0.19.8 (compared in
-# the source archives on PyPI). That all of them compile with the row's torch was not tried: a row that does not ends it.
+# The C++ of the ops is the same in the first two, and in no other two neighbours from 0.18.9 to 0.19.8 (compared in the
+# archives on PyPI). That all of them compile with the torch of the row was not tried: one that does not ends the run.
 DEEPSPEED = ("0.19.0", "0.19.1", "0.19.8", "0.19.7", "0.19.6", "0.19.5", "0.19.4", "0.19.3")
 # The limits are those of all eight.
 DISK_LIMIT, TOGETHER_LIMIT, OPS_LIMIT = 0.35, 0.8, 0.5
