@@ -206,12 +206,13 @@ def _libraries(interpreter, found, environ):
 
     level = ((found.get("machine") or {}).get("cpu") or {}).get("level")
     answer = libraries(interpreter, seeds(interpreter, found["ops"] or []), environ, level)
+    answer["lacks"] = symbols.unversioned_lack(answer["files"])
     lib = torch_lib(interpreter)
     if lib:
         copies = [path for path, file in answer["files"].items() if file.get("soname") == _NCCL]
         copies += answer["elsewhere"].get(_NCCL, ())
         askers = [os.path.join(lib, name) for name in sorted(os.listdir(lib)) if name.startswith("libtorch_cuda")]
-        answer["lacks"] = symbols.nccl_lacks(askers, unique(copies))
+        answer["lacks"].update(symbols.nccl_lacks(askers, unique(copies)))
     return answer
 
 

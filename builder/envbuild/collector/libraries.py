@@ -134,6 +134,11 @@ class _Closure:
         if real is not None:
             # $ORIGIN is the folder of the path by which it is loaded, which may be a link's.
             self._queue.append((real, self.links.folder(os.path.dirname(path) or "/") or "/"))
+            return
+        # Not opened: a pipe would wait for a writer. The loader does open it, and fails.
+        real, kind = self.links.irregular(path)
+        if real is not None:
+            self.broken[real] = "not ELF: {}".format("a folder" if kind == "folder" else "no regular file")
 
     def follow(self):
         """Work until nothing new turns up."""
@@ -182,12 +187,13 @@ class _Closure:
             if self._enough():
                 raise Damaged("not read: too much was read before it")
             with open(real, "rb", buffering=0) as stream:
+                empty = os.fstat(stream.fileno()).st_size == 0
                 file = read(stream)
             self.files[real] = _as_json(file)
             texts = file.needed + file.provides + file.comment + (file.rpath or ()) + (file.runpath or ())
             self._kept += sum(map(len, texts)) + sum([len(need.library + need.version) for need in file.requires])
         except NotElf:
-            self.broken[real] = "not ELF"
+            self.broken[real] = "not ELF: it is empty" if empty else "not ELF"
         except Damaged as error:
             self.broken[real] = str(error)
         except PermissionError:

@@ -71,6 +71,18 @@ def op_at(path: str, collection: Collection) -> Op | None:
     return next((op for op in collection.ops if op.file == path), None)
 
 
+def ours(askers: Iterable[str], collection: Collection) -> list[str]:
+    """Those that training loads: ops, and what is torch's or of NVIDIA's wheels."""
+    return [asker for asker in askers if op_at(asker, collection) or re.search(r"/torch/|-packages/nvidia/", asker)]
+
+
+def harmless(collection: Collection, askers: Iterable[str]) -> bool:
+    """Whether they are ops for NVMe alone, which nobody asked about, or parts that torch can do without."""
+    torch, ops = collection.torch, [op_at(asker, collection) for asker in askers]
+    idle = all(op is not None and op.name in ("async_io", "gds") for op in ops) and not collection.nvme
+    return idle or (torch is not None and torch.ok and not any(ops))
+
+
 def title(op: Op) -> str:
     """An op in words: ``the cached op cpu_adam``."""
     kinds = {"prebuilt": "the prebuilt op", "cached": "the op in the JIT cache", "other": "the extension"}

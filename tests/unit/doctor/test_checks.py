@@ -21,7 +21,8 @@ from machines import gpu_machine, machine, packages, view
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 # Those about native code have tests of their own.
-NATIVE = {"abi", "compilers", "cuda-libraries", "glibc", "isa", "jit", "libcuda", "libstdcxx", "loader", "nccl", "ops"}
+NATIVE = {"abi", "compilers", "cuda-libraries", "glibc", "isa", "jit", "libcuda", "libstdcxx", "loader", "nccl", "ops",
+          "unfit"}  # fmt: skip
 OWN = [check for check in CHECKS if check.name not in NATIVE]
 FACTS = facts.load()
 MEMORY = next(check for check in CHECKS if check.name == "memory")

@@ -41,6 +41,7 @@ from envbuild.doctor.checks import (
     selinux,
     shm,
     toolkit,
+    unfit,
     wsl,
 )
 from envbuild.doctor.view import Check
@@ -52,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
     container.CHECK,
     selinux.CHECK,
     glibc.CHECK,
+    unfit.CHECK,
     loader.CHECK,
     libstdcxx.CHECK,
     abi.CHECK,

@@ -6,7 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from envbuild.doctor.collection import Tool
-from envbuild.doctor.found import as_row, compiler, host_compiler, is_gcc, minor, pending, pending_for, sources
+from envbuild.doctor.found import (
+    as_row,
+    by_loader,
+    compiler,
+    host_compiler,
+    is_gcc,
+    minor,
+    pending,
+    pending_for,
+    sources,
+)
 from envbuild.doctor.view import Check, View
 from envbuild.facts import Facts
 from envbuild.matrix.rules.language import deepspeed_for_cxx17, deepspeed_for_cxx20, gcc_for_torch
@@ -26,7 +36,20 @@ def look(view: View) -> Iterator[Finding]:
             yield _missing(view, ops, tool)
         return
     for trial in view.collection.compiles:
-        if trial.compiler in (tool.path, tool.real, tool.name) and not trial.works:
+        if trial.compiler not in (tool.path, tool.real, tool.name) or trial.works:
+            continue
+        if by_loader(trial.error):
+            yield Finding(
+                rule="host-compiler.runtime",
+                severity=Severity.ERROR if ops else Severity.WARNING,
+                subject=tool.path,
+                message=f"a small C++ program does not come through it, for the loader's sake: {trial.error}",
+                why="it, or what it makes, takes a library that cannot serve: an op would fail in the same way.",
+                fix="see what is said of the libraries, above all of libstdc++: the compiler is not at fault",
+                evidence=(tool.says,) if tool.says else (),
+                source="envbuild's own trial; the loader's own words",
+            )
+        else:
             yield Finding(
                 rule="host-compiler.broken",
                 severity=Severity.ERROR if ops else Severity.WARNING,

@@ -51,8 +51,11 @@ _KNOWN: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "library",
-        r"error while loading shared libraries|cannot open shared object file",
-        "install the library that is named",
+        # What glibc's elf/dl-load.c says of a file that it cannot use, and a symbol of a library's own version.
+        r"error while loading shared libraries|cannot open shared object file|file too short|invalid ELF header|"
+        r"cannot read file data|only ET_DYN|ELF load command|failed to map segment|wrong ELF class|"
+        r"undefined symbol: \w+, version (GCC|G?OMP|OACC|lib\w+)",
+        "install the library that is named, where the loader looks",
         _LOADER,
     ),
     (

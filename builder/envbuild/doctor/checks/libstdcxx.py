@@ -234,5 +234,5 @@ CHECK = Check(
     name="libstdcxx",
     title="the libstdc++ that is loaded has every symbol version that torch and the ops ask for",
     look=_look,
-    explains=("imports.libstdcxx", "imports.library", "ops", "loader"),
+    explains=("imports.libstdcxx", "imports.library", "host-compiler.runtime", "ninja.runtime", "ops", "loader"),
 )

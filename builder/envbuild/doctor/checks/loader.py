@@ -6,10 +6,22 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.loading import Answers, answers
-from envbuild.doctor.remedies import cures, trials, variable
+from envbuild.doctor.remedies import variable
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.wheels import in_wheels, wheel_files
-from envbuild.doctor.words import OFFLOAD, belongs, conda_prefix, folder, listed, named, op_at, remedy_for, serves
+from envbuild.doctor.wheels import wheel_files
+from envbuild.doctor.words import (
+    OFFLOAD,
+    belongs,
+    conda_prefix,
+    folder,
+    harmless,
+    listed,
+    named,
+    op_at,
+    ours,
+    remedy_for,
+    serves,
+)
 from envbuild.elf import Choice
 from envbuild.model import Finding, Severity
 
@@ -48,23 +60,19 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
     # Where torch itself does not load, nobody finds its libraries: that is no fault of theirs.
     torch = all(loading.works for path, loading in known.loadings.items() if "/torch/" in path)
     for choice in known.unresolved:
-        # A damaged op is told by `ops`.
-        damaged = op_at(choice.name, view.collection) and known.real(choice.name) in view.collection.libraries.broken
-        if not damaged and (torch or not choice.name.startswith(("libtorch", "libc10"))):
+        # A file that is there and no library is told by `ops` and `unfit`.
+        if known.refused(choice) is None and (torch or not choice.name.startswith(("libtorch", "libc10"))):
             groups.setdefault(choice.name, []).append(choice)
     for name, choices in groups.items():
         askers = [choice.asker or name for choice in choices]
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
-        ours = [asker for asker in askers if op_at(asker, view.collection) or "/torch/" in asker or in_wheels(asker)]
+        mine = ours(askers, view.collection)
         if ops and not any(serves(op, view.collection) for op in ops):
             continue
-        cured = next((trial for trial in trials(view.collection, known, name) if cures(known, trial.after)), None)
         fix, command = _where_from(view, name, askers)
-        if cured is not None and choices[0].why == "LD_LIBRARY_PATH":
-            fix, command = cured.remedy.words, cured.remedy.command
         yield Finding(
             rule="loader.unresolved",
-            severity=Severity.WARNING if not ours or _harmless(view, ours) else Severity.ERROR,
+            severity=Severity.WARNING if not mine or harmless(view.collection, mine) else Severity.ERROR,
             subject=askers[0],
             message=f"{named(askers, view.collection)} cannot be loaded: {choices[0].problem}",
             why=OFFLOAD if ops else "it ends in an ImportError, whatever asks for it",
@@ -73,13 +81,6 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
             command=command,
             source=_SOURCE,
         )
-
-
-def _harmless(view: View, askers: list[str]) -> bool:
-    """Whether they are ops for NVMe alone, which nobody asked about, or parts that torch can do without."""
-    torch, ops = view.collection.torch, [op_at(asker, view.collection) for asker in askers]
-    idle = all(op is not None and op.name in ("async_io", "gds") for op in ops) and not view.collection.nvme
-    return idle or (torch is not None and torch.ok and not any(ops))
 
 
 def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
@@ -232,6 +233,7 @@ CHECK = Check(
     look=_look,
     # An import that failed for another reason than a library is another root.
     explains=(
+        "host-compiler.runtime",
         "imports.cuda-library",
         "imports.glibc",
         "imports.libcuda",
@@ -239,6 +241,7 @@ CHECK = Check(
         "imports.libstdcxx",
         "imports.nccl",
         "imports.unknown",
+        "ninja.runtime",
         "ops",
     ),
 )
