@@ -169,7 +169,12 @@ class Answers:
         return tuple(found)
 
     def what_if(
-        self, *, library_path: str | None = None, preload: str | None = None, first: Iterable[str] = ()
+        self,
+        *,
+        library_path: str | None = None,
+        preload: str | None = None,
+        first: Iterable[str] = (),
+        without: str | None = None,
     ) -> Answers:
         """The same process under other conditions.
 
@@ -178,13 +183,15 @@ class Answers:
             preload: LD_PRELOAD; the same.
             first: Paths, or bare names, of libraries that are loaded before the seeds, as an import that comes first
                 does.
+            without: A file that /etc/ld.so.preload no longer names, or that is no longer there.
         """
         conditions = replace(
             self.conditions,
             library_path=self.conditions.library_path if library_path is None else library_path,
             preload=self.conditions.preload if preload is None else preload,
         )
-        return _answer(self._root, self._seeds, conditions, tuple(first))
+        root = self._root if without is None else self._root.without(self.real(without))
+        return _answer(root, self._seeds, conditions, tuple(first))
 
 
 def answers(collection: Collection) -> Answers:

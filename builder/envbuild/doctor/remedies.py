@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from envbuild.collector.elf.linker import preloads
 from envbuild.doctor.collection import Collection
 from envbuild.doctor.loading import Answers
-from envbuild.doctor.words import folder, shell_path, told
+from envbuild.doctor.words import belongs, folder, shell_path, told
 from envbuild.elf import Choice, Missing, by_family
 
 
@@ -76,20 +77,29 @@ def _less(collection: Collection, known: Answers, choice: Choice | None) -> Iter
         wrong = known.leading(choice.name, path)
         less = [entry for entry in re.split("[:;]", conditions.library_path) if entry and entry not in wrong]
         if wrong:
-            places = " and ".join(told(entry, collection) if entry else "the empty entry" for entry in wrong)
+            places = " and ".join(
+                told(entry, collection) if entry else "the empty entry" for entry in dict.fromkeys(wrong)
+            )
             words = f"take {places} out of LD_LIBRARY_PATH"
             remedy = Remedy(words=words, command=variable("LD_LIBRARY_PATH", less))
             yield Trial(remedy=remedy, after=known.what_if(library_path=":".join(less)))
         if wrong and less:
             remedy = Remedy(words="unset LD_LIBRARY_PATH", command="unset LD_LIBRARY_PATH")
             yield Trial(remedy=remedy, after=known.what_if(library_path=""))
-    elif choice.why == "preload" and conditions.preload:
-        entries = conditions.preload.replace(" ", ":").split(":")
-        less = [entry for entry in entries if entry and entry not in (choice.name, choice.path)]
-        if choice.name not in entries:
-            return  # /etc/ld.so.preload named it
-        remedy = Remedy(words=f"take {choice.path} out of LD_PRELOAD", command=variable("LD_PRELOAD", less))
-        yield Trial(remedy=remedy, after=known.what_if(preload=":".join(less)))
+    elif choice.why == "preload":
+        entries = preloads(conditions.preload, "")
+        less = [entry for entry in entries if entry not in (choice.name, choice.path)]
+        if less != entries:
+            remedy = Remedy(words=f"take {choice.path} out of LD_PRELOAD", command=variable("LD_PRELOAD", less))
+            yield Trial(remedy=remedy, after=known.what_if(preload=":".join(less)))
+        else:
+            remedy = Remedy(words=f"take {choice.path} out of /etc/ld.so.preload")
+            yield Trial(remedy=remedy, after=known.what_if(without=path))
+    elif choice.why in ("cache", "default") and (
+        "/glibc-hwcaps/" in path or belongs(path, collection) != "of the system"
+    ):
+        remedy = Remedy(words=f"remove {path} (or its folder from /etc/ld.so.conf.d), and run ldconfig")
+        yield Trial(remedy=remedy, after=known.what_if(without=path))
 
 
 def variable(name: str, entries: list[str]) -> str:

@@ -7,6 +7,7 @@ import binascii
 import re
 import zlib
 
+from envbuild.collector.elf.linker import preloads
 from envbuild.doctor.collection import Libraries, Native
 from envbuild.elf import ElfError, ElfFile, Linker, Need, NotElf
 
@@ -26,8 +27,17 @@ class RecordedRoot:
         self._libraries = libraries
         self._files: dict[str, ElfFile] = {}
         self._refused: dict[str, str] = {}
+        self._gone: frozenset[str] = frozenset()
         self._cache = _unpacked(libraries.cache)
         self._folders = _folders(libraries)
+
+    def without(self, path: str) -> RecordedRoot:
+        """The same machine, had a file been taken out of the loader's way: of its two lists, or of its folders."""
+        preload = preloads("", self._libraries.preload)
+        kept = "\n".join(name for name in preload if self.resolve(name) != path)
+        other = RecordedRoot(self._libraries.model_copy(update={"preload": kept}))
+        other._gone = self._gone if len(preload) > len(kept.split()) else self._gone | {path}
+        return other
 
     @property
     def linker(self) -> Linker | None:
@@ -55,7 +65,7 @@ class RecordedRoot:
             return path if (self._cache if path == _CACHE else self._libraries.preload) else None
         real = self._walk(path)
         broken = self._libraries.broken.get(real or "")
-        if real is None or broken == _DENIED or (real in self._folders and broken is None):
+        if real is None or real in self._gone or broken == _DENIED or (real in self._folders and broken is None):
             return None
         return real
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuild.collector.elf.linker import preloads
 from envbuild.doctor.loading import Answers, answers
-from envbuild.doctor.remedies import variable
+from envbuild.doctor.remedies import trials, variable
 from envbuild.doctor.view import Check, View
 from envbuild.doctor.wheels import wheel_files
 from envbuild.doctor.words import (
@@ -27,6 +28,7 @@ from envbuild.model import Finding, Severity
 
 _SOURCE = "ld.so(8); glibc's elf/dl-load.c"
 _CUDA = re.compile(r"/cuda(?:-[\d.]+)?(?:/targets/[^/]+)?/lib(?:64)?(?=/|$)")
+_TORCHS = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 # Packages of libraries that wheels leave to the system, by distribution family.
 _PACKAGES = {
     "libaio.so.1": ("libaio1 (libaio1t64 on Ubuntu 24.04 and Debian 13)", "libaio"),
@@ -50,6 +52,7 @@ def _look(view: View) -> Iterator[Finding]:
             source=_SOURCE,
         )
     yield from _unresolved(view, known)
+    yield from _other_torch(view, known)
     yield from _library_path(view, known)
     yield from _preload(view, known)
     yield from _linker(view)
@@ -105,6 +108,36 @@ def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
             return f"it was linked against another CUDA{built}: {words}", command
         return "install torch again with its dependencies: its CUDA libraries come as nvidia-* wheels", ""
     return f"install what brings {name}, or the package of {askers[0].rpartition('/')[2]} again", ""
+
+
+def _other_torch(view: View, known: Answers) -> Iterator[Finding]:
+    """torch's libraries out of another torch: those of a CPU build look for one another by RUNPATH."""
+    own = next((folder(path) for path in known.loadings if path.endswith("/torch/lib/libtorch_global_deps.so")), None)
+    other = [
+        loaded for loaded in known.loaded
+        if own is not None and _TORCHS.fullmatch(loaded.real.rpartition("/")[2])
+        and folder(loaded.real) != folder(known.real(f"{own}/libtorch_global_deps.so"))
+    ]  # fmt: skip
+    # Of a library that the wheel has not, it is somebody else's.
+    other = [loaded for loaded in other if known.read(f"{own}/{loaded.real.rpartition('/')[2]}") is not None]
+    if not other:
+        return
+    first, failed = other[0], view.collection.torch is not None and not view.collection.torch.ok
+    gone = {loaded.real for loaded in other}
+    tried = trials(view.collection, known, first.elf.soname or first.path.rpartition("/")[2])
+    cured = next((trial for trial in tried if not gone & {loaded.real for loaded in trial.after.loaded}), None)
+    yield Finding(
+        rule="loader.other-torch",
+        severity=Severity.ERROR if failed else Severity.WARNING,
+        subject=first.path,
+        message=f"{listed(loaded.real for loaded in other)} {'is' if len(other) == 1 else 'are'} loaded, by "
+        f"{known.why(first.path)}, and not torch's own in {own}",
+        why="torch's libraries are made for one another: of two versions the import ends in 'undefined symbol'",
+        evidence=tuple(f"{loaded.real}, by {known.why(loaded.path)}" for loaded in other[:6]),
+        fix=f"{cured.remedy.words} (tried on what was seen)" if cured else "see that torch's own are found first",
+        command=cured.remedy.command if cured else "",
+        source=_SOURCE,
+    )
 
 
 def _library_path(view: View, known: Answers) -> Iterator[Finding]:
@@ -177,18 +210,20 @@ def _entries(rule: str, message: str, why: str, known: Answers, entries: list[st
 def _preload(view: View, known: Answers) -> Iterator[Finding]:
     gone = [choice for choice in known.start.choices if choice.why == "preload" and choice.path is None]
     for choice in gone:
+        problem = (choice.problem or "it is not there").removesuffix(", and the loader looks no further")
         yield Finding(
             rule="loader.preload",
             severity=Severity.WARNING,
             subject=choice.name,
-            message=f"{choice.name} is to be preloaded and cannot be: {choice.problem or 'it is not there'}",
+            message=f"{choice.name} is to be preloaded and cannot be: {problem}",
             why="every process says so on stderr and goes on without it",
-            fix="take it out of LD_PRELOAD (or /etc/ld.so.preload), or install it",
+            fix=f"take it out of {known.because(choice)}, or install it",
+            command="unset LD_PRELOAD" if preloads(known.conditions.preload, "") == [choice.name] else "",
             evidence=(f"LD_PRELOAD={known.conditions.preload}",) if known.conditions.preload else (),
             source=_SOURCE,
         )
     there = [choice for choice in known.start.choices if choice.why == "preload" and choice.path is not None]
-    kinds = re.compile(r"lib(stdc\+\+|nccl|cudart|cublas|cudnn|cuda)\b")
+    kinds = re.compile(r"lib(stdc\+\+|nccl|cudart|cublas|cudnn|cuda)[-.]")
     for choice in there:
         if choice.path and kinds.search(choice.path.rpartition("/")[2]):
             yield Finding(
@@ -198,9 +233,9 @@ def _preload(view: View, known: Answers) -> Iterator[Finding]:
                 message=f"{choice.path} {f'({whose}) ' if (whose := belongs(choice.path, view.collection)) else ''}is "
                 "preloaded into every process, so it goes before the one that torch was built with",
                 why="it hides which library an environment would take, and stays when the environment changes",
-                fix="take it out of LD_PRELOAD, and repair what it was set for",
-                command="unset LD_PRELOAD" if len(known.conditions.preload.replace(":", " ").split()) == 1 else "",
-                evidence=(f"LD_PRELOAD={known.conditions.preload}",),
+                fix=f"take it out of {known.because(choice)}, and repair what it was set for",
+                command="unset LD_PRELOAD" if preloads(known.conditions.preload, "") == [choice.name] else "",
+                evidence=(f"LD_PRELOAD={known.conditions.preload}",) if known.conditions.preload else (),
                 source=_SOURCE,
             )
 
@@ -233,6 +268,7 @@ CHECK = Check(
     look=_look,
     # An import that failed for another reason than a library is another root.
     explains=(
+        "imports.abi",
         "host-compiler.runtime",
         "imports.cuda-library",
         "imports.glibc",
