@@ -70,6 +70,22 @@ RED: tuple[Case, ...] = (
     ("cpu", "host-compiler.broken", ERROR,
      {**JIT, "compiles": [{"compiler": "/usr/bin/g++-12", "works": False, "error": "cannot find -lstdc++"}]},
      "-lstdc++"),
+    ("cpu", "host-compiler.broken", ERROR,
+     {**JIT, "compiles": [], "tools": [*tools(machine(), "CXX")["tools"],
+     {"name": "CXX", "role": "CXX", "path": "/bin/false", "error": "exit code 1"}]},
+     "it does not run: exit code 1"),
+    ("cpu", "host-compiler.broken", ERROR,  # CXX=/usr/bin/g++-12 was tried under another of its names
+     {**JIT, "compiles": [{"compiler": "/usr/bin/c++", "works": False, "error": "cannot find -lstdc++"}]}, "-lstdc++"),
+    ("cpu", "host-compiler.runtime", ERROR,
+     {**JIT, "compiles": [{"compiler": "/usr/bin/g++-12", "works": False, "error":
+      "running what it made: program: error while loading shared libraries: libstdc++.so.6: file too short"}]},
+     "file too short"),
+    ("cpu", "ninja.runtime", ERROR,
+     {**JIT, "tools": [*tools(machine(), "ninja")["tools"], {"name": "ninja", "role": "shell", "path": "/usr/bin/ninja", "error":
+      "exit code 127: ninja: symbol lookup error: libstdc++.so.6: undefined symbol: memcpy"}]}, "does not run"),
+    ("cpu", "imports.interpreter", ERROR,
+     {"torch": None, "deepspeed": None, "errors": [{"part": "interpreter", "error": "the interpreter ended with exit "
+      "code 127; error while loading shared libraries: libm.so.6: file too short"}]}, "does not start in this"),
     ("cpu", "host-compiler.old", WARNING, merged(JIT, tools(machine(), CXX="9.4.0")), "GCC 11.3"),
     ("gpu", "host-compiler.language", ERROR,
      merged(CU118, {"deepspeed": {"version": "0.9.0"}}, kit(version="11.8"), tools(gpu_machine(), gcc="11.4.0")),

@@ -169,6 +169,45 @@ FAULTS: dict[str, Fault] = {
         ("take /opt/old/ out of LD_LIBRARY_PATH", "every library then resolves"),
         "export LD_LIBRARY_PATH=/usr/local/lib",
     ),
+    "an older libstdc++ that /etc/ld.so.preload names": Fault(
+        machine(files={"/opt/old/libstdc++.so.6": stdcxx(28, 12)}, libraries={"preload": "/opt/old/libstdc++.so.6\n"}),
+        "libstdcxx.shadowed",
+        ERROR,
+        ("won by /etc/ld.so.preload",),
+        ("take /opt/old/libstdc++.so.6 out of /etc/ld.so.preload (tried",),
+        besides=("loader.preload",),
+    ),
+    "an older libstdc++ in a hardware folder of the system": Fault(
+        machine(files={f"{LIB}/glibc-hwcaps/x86-64-v2/libstdc++.so.6": stdcxx(28, 12)},
+                links={"/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v2/libstdc++.so.6":
+                       f"{LIB}/glibc-hwcaps/x86-64-v2/libstdc++.so.6"}),
+        "libstdcxx.shadowed",
+        ERROR,
+        ("a default folder of the loader",),
+        ("remove /lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v2/libstdc++.so.6",),
+    ),
+    "a library of another torch": Fault(
+        machine(
+            files={"/opt/libtorch/lib/libc10.so": native("libc.so.6", soname="libc10.so")},
+            environment={"LD_LIBRARY_PATH": "/opt/libtorch/lib"},
+            torch={"ok": False, "error": "ImportError: libtorch_cpu.so: undefined symbol: FLAGS_caffe2_log_level"},
+        ),
+        "loader.other-torch",
+        ERROR,
+        ("/opt/libtorch/lib/libc10.so is loaded, by LD_LIBRARY_PATH", TORCH),
+        ("take /opt/libtorch/lib out of LD_LIBRARY_PATH",),
+        "unset LD_LIBRARY_PATH",
+    ),
+    "the interpreter's own library is empty": Fault(
+        machine(
+            files={"/usr/bin/python3.11": native("libpython3.11.so.1.0", "libc.so.6", kind="executable")},
+            libraries={"broken": {f"{LIB}/libpython3.11.so.1.0": "not ELF: it is empty"}},
+            torch={"ok": False, "error": "ended"},
+        ),
+        "unfit.damaged",
+        ERROR,
+        (f"{LIB}/libpython3.11.so.1.0", "/usr/bin/python3.11"),
+    ),
     "an older libstdc++ in a folder that is named from the working directory": Fault(
         machine(
             files={"/job/lib/libstdc++.so.6": stdcxx(28, 12),},

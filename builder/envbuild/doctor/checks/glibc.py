@@ -75,5 +75,13 @@ CHECK = Check(
     name="glibc",
     title="the machine's C library is as new as torch and the ops ask for",
     look=_look,
-    explains=("imports.glibc", "imports.library", "host-compiler.runtime", "ninja.runtime", "ops", "loader"),
+    explains=(
+        "imports.glibc",
+        "imports.library",
+        "imports.interpreter",
+        "host-compiler.runtime",
+        "ninja.runtime",
+        "ops",
+        "loader",
+    ),
 )

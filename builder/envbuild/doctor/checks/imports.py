@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.collection import Import
+from envbuild.doctor.collection import Import, Interpreter
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
@@ -143,6 +143,10 @@ def look(view: View) -> Iterator[Finding]:
     torch, deepspeed = view.collection.torch, view.collection.deepspeed
     has = {name: view.package(name) is not None for name in ("torch", "deepspeed")}
     interpreter = view.collection.interpreter
+    silent = next((each.error for each in view.collection.errors if each.part == "interpreter"), None)
+    if silent is not None and interpreter is not None and torch is None:
+        yield _silent(interpreter, silent)
+        return
     absent = [
         name for name, seen in (("torch", torch), ("deepspeed", deepspeed))
         if not has[name] and (seen is None or _absent(seen, name))
@@ -156,6 +160,23 @@ def look(view: View) -> Iterator[Finding]:
     if deepspeed is not None and not deepspeed.ok and not absent and not same:
         root = _failed("torch", torch).rule if torch is not None and not torch.ok else ""
         yield _failed("deepspeed", deepspeed, root)
+
+
+def _silent(interpreter: Interpreter, error: str) -> Finding:
+    elsewhere = interpreter.version is not None
+    return Finding(
+        rule="imports.interpreter",
+        severity=Severity.ERROR,
+        subject=interpreter.executable,
+        message=f"{interpreter.executable} does not start{' in this environment' if elsewhere else ''}: "
+        f"{error[:_LETTERS]}",
+        why="Nothing can be trained before that"
+        + (": in an empty environment it does, so a variable is in its way." if elsewhere else "."),
+        fix="see what is said of its libraries, and of the variables (LD_LIBRARY_PATH, LD_PRELOAD, PYTHONHOME)"
+        if elsewhere
+        else "see what is said of its libraries, or install this Python again",
+        source="the interpreter's own words",
+    )
 
 
 def _absent(seen: Import, name: str) -> bool:

@@ -234,5 +234,13 @@ CHECK = Check(
     name="libstdcxx",
     title="the libstdc++ that is loaded has every symbol version that torch and the ops ask for",
     look=_look,
-    explains=("imports.libstdcxx", "imports.library", "host-compiler.runtime", "ninja.runtime", "ops", "loader"),
+    explains=(
+        "imports.libstdcxx",
+        "imports.library",
+        "imports.interpreter",
+        "host-compiler.runtime",
+        "ninja.runtime",
+        "ops",
+        "loader",
+    ),
 )

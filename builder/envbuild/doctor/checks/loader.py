@@ -70,12 +70,14 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
         askers = [choice.asker or name for choice in choices]
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         mine = ours(askers, view.collection)
+        starts = any(choice in known.start.choices for choice in choices)  # what the interpreter itself needs
+        mild = not starts and (not mine or harmless(view.collection, mine))
         if ops and not any(serves(op, view.collection) for op in ops):
             continue
         fix, command = _where_from(view, name, askers)
         yield Finding(
             rule="loader.unresolved",
-            severity=Severity.WARNING if not mine or harmless(view.collection, mine) else Severity.ERROR,
+            severity=Severity.WARNING if mild else Severity.ERROR,
             subject=askers[0],
             message=f"{named(askers, view.collection)} cannot be loaded: {choices[0].problem}",
             why=OFFLOAD if ops else "it ends in an ImportError, whatever asks for it",
@@ -272,6 +274,7 @@ CHECK = Check(
         "host-compiler.runtime",
         "imports.cuda-library",
         "imports.glibc",
+        "imports.interpreter",
         "imports.libcuda",
         "imports.library",
         "imports.libstdcxx",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envbuild.doctor.collection import Collection
 from envbuild.doctor.found import has_gpu
 from envbuild.doctor.loading import FROM_DRIVER, Answers, answers
 from envbuild.doctor.remedies import Trial, cures, trials
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.wheels import cuda_major, in_wheels
+from envbuild.doctor.wheels import cuda_major, in_wheels, torch_version
 from envbuild.doctor.words import OFFLOAD, belongs, harmless, listed, named, op_at, ours, told
 from envbuild.elf import Choice, Loaded
 from envbuild.model import Finding, Severity
@@ -49,7 +48,8 @@ def _damaged(view: View, known: Answers, path: str, choices: list[Choice]) -> Fi
     mounted = name in FROM_DRIVER
     cured = next((trial for trial in trials(collection, known, first.name, refused=first) if _gone(trial, path)), None)
     why, reason = "" if first.why == "dlopen" else known.because(first), first.problem.removeprefix(path).strip(" :")
-    severity = _severity(view, askers or [path])
+    starts = any(choice in known.start.choices for choice in choices)
+    severity = Severity.ERROR if starts else _severity(view, askers or [path])
     if mounted:
         severity = Severity.ERROR if has_gpu(view) else Severity.WARNING
     return Finding(
@@ -61,7 +61,7 @@ def _damaged(view: View, known: Answers, path: str, choices: list[Choice]) -> Fi
         + (f"; {named(askers, collection)} {'ask' if len(askers) > 1 else 'asks'} for it" if askers else ""),
         why=f"the loader looks no further: it ends in 'file too short', 'invalid ELF header' or a bus error; {OFFLOAD}",
         evidence=(f"{path}: {reason}", *(f"{asker}: needs {name}" for asker in askers[:6])),
-        fix=_said(cured) if cured is not None else _again(path, collection, mounted=mounted),
+        fix=_said(cured) if cured is not None else _again(view, path, mounted=mounted),
         command=cured.remedy.command if cured is not None else "",
         source=f"{_SOURCE}; {_MOUNTS}" if mounted else _SOURCE,
     )
@@ -83,7 +83,7 @@ def _unversioned(view: View, known: Answers, loaded: Loaded, lacks: tuple[str, .
         why="it is another library of that name, or a stand-in: a library without versions is taken for any version, "
         f"and the import ends in 'undefined symbol'; {OFFLOAD}",
         evidence=(f"{name}: {loaded.real}, by {known.why(loaded.path)}", *(f"not in it: {each}" for each in lacks[:5])),
-        fix=_said(cured) if cured is not None else _again(loaded.real, collection),
+        fix=_said(cured) if cured is not None else _again(view, loaded.real),
         command=cured.remedy.command if cured is not None else "",
         source=_VERSIONS,
     )
@@ -111,7 +111,7 @@ def _said(trial: Trial) -> str:
     return f"{trial.remedy.words} (tried on what was seen: {'every library then resolves' if whole else 'it is gone'})"
 
 
-def _again(path: str, collection: Collection, *, mounted: bool = False) -> str:
+def _again(view: View, path: str, *, mounted: bool = False) -> str:
     """What to do where nothing but the file itself is wrong."""
     if mounted:
         return (
@@ -119,10 +119,11 @@ def _again(path: str, collection: Collection, *, mounted: bool = False) -> str:
             "a mount of the driver's libraries leaves behind, and hides those of the host"
         )
     if in_wheels(path):
-        return f"install its wheel again: pip install --force-reinstall --no-deps nvidia-... ({told(path, collection)})"
-    whose = belongs(path, collection)
+        return "install the wheel that it is of again: pip install --force-reinstall --no-deps"
+    whose = belongs(path, view.collection)
     if whose == "of torch":
-        return "install torch again, the same version and build: pip install --force-reinstall --no-deps"
+        same = torch_version(view) or "the same version and build"
+        return f"install torch again ({same}): pip install --force-reinstall --no-deps"
     if whose == "of the system":
         return "install the system's package that it is of again, or remove it where no package owns it"
     return "remove it, or install again what it came with"
@@ -135,6 +136,7 @@ CHECK = Check(
     explains=(
         "imports.abi",
         "imports.cuda-library",
+        "imports.interpreter",
         "imports.libcuda",
         "imports.library",
         "imports.libstdcxx",
