@@ -81,8 +81,8 @@ RED: tuple[Case, ...] = (
       "running what it made: program: error while loading shared libraries: libstdc++.so.6: file too short"}]},
      "file too short"),
     ("cpu", "ninja.runtime", ERROR,
-     {**JIT, "tools": [*tools(machine(), "ninja")["tools"], {"name": "ninja", "role": "shell", "path": "/usr/bin/ninja", "error":
-      "exit code 127: ninja: symbol lookup error: libstdc++.so.6: undefined symbol: memcpy"}]}, "does not run"),
+     {**JIT, "tools": [*tools(machine(), "ninja")["tools"], {"name": "ninja", "role": "shell", "path": "/usr/bin/ninja",
+      "error": "exit code 127: symbol lookup error: libstdc++.so.6: undefined symbol: memcpy"}]}, "does not run"),
     ("cpu", "imports.interpreter", ERROR,
      {"torch": None, "deepspeed": None, "errors": [{"part": "interpreter", "error": "the interpreter ended with exit "
       "code 127; error while loading shared libraries: libm.so.6: file too short"}]}, "does not start in this"),
