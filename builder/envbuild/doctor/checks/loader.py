@@ -90,13 +90,15 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
 
 def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
     torch = view.collection.torch
+    ops = [op for asker in askers if (op := op_at(asker, view.collection))]
+    if len(ops) < len(set(askers)):
+        ops = []  # torch, or a wheel, asks for it too: it is no fault of the ops
     if name in _PACKAGES:
         debian, redhat = _PACKAGES[name]
         distribution = view.collection.machine.distribution
         is_redhat = bool({distribution.id or "", *distribution.like} & {"rhel", "fedora", "centos"})
         return f"install the system's package {redhat if is_redhat else debian}", ""
     if name.startswith(("libtorch", "libc10")):
-        ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
             words, command = remedy_for(ops[0], view.facts)
             return f"it was linked against another torch: {words}", command
@@ -104,7 +106,6 @@ def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
     found = re.match(r"lib(cudart|cublas|cudnn|nccl|cusparse|cufft|curand|cusolver|nvrtc)\w*\.so\.(\d+)", name)
     if found:
         built = f", and this torch is built for {torch.cuda or 'no CUDA'}" if torch is not None and torch.ok else ""
-        ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
             words, command = remedy_for(ops[0], view.facts)
             return f"it was linked against another CUDA{built}: {words}", command

@@ -12,7 +12,7 @@ from envbuild.doctor.found import has_gpu
 from envbuild.doctor.loading import FROM_DRIVER, Answers, answers
 from envbuild.doctor.remedies import Trial, cures, trials
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.wheels import cuda_major, in_wheels, torch_version
+from envbuild.doctor.wheels import cuda_major, in_wheels, torch_version, wheel_files
 from envbuild.doctor.words import OFFLOAD, belongs, harmless, listed, named, op_at, ours, told
 from envbuild.elf import Choice, Loaded
 from envbuild.model import Finding, Severity
@@ -86,6 +86,8 @@ def _unversioned(view: View, known: Answers, loaded: Loaded, lacks: tuple[str, .
         fix=_said(cured) if cured is not None else _again(view, loaded.real),
         command=cured.remedy.command if cured is not None else "",
         source=_VERSIONS,
+        # It need not break the import: what a function of it is first called may be long after.
+        explained_by="cuda-libraries.shadowed" if name in wheel_files(view) and not in_wheels(loaded.real) else "",
     )
 
 
@@ -116,7 +118,7 @@ def _again(view: View, path: str, *, mounted: bool = False) -> str:
     if mounted:
         return (
             "remove it from the image, and build the image without the NVIDIA runtime: such a file, or folder, is what "
-            "a mount of the driver's libraries leaves behind, and hides those of the host"
+            "a mount of the driver's libraries leaves behind, and it stands in the way of the host's"
         )
     if in_wheels(path):
         return "install the wheel that it is of again: pip install --force-reinstall --no-deps"
