@@ -95,6 +95,22 @@ FAULTS = {
         "unfit.unversioned",
         ("/opt/bad/libstdc++.so.6", "LD_LIBRARY_PATH", "no symbol versions"),
     ),
+    "libc10 of another torch": Fault(
+        f"mkdir -p /opt/libtorch/lib; echo 'int x;' | {GCC} -Wl,-soname,libc10.so -o /opt/libtorch/lib/libc10.so; "
+        "export LD_LIBRARY_PATH=/opt/libtorch/lib",
+        f"{OPEN} {ADAM}",
+        "undefined symbol",
+        "loader.other-torch",
+        ("/opt/libtorch/lib/libc10.so is loaded, by LD_LIBRARY_PATH", f"{SITE}/torch/lib"),
+    ),
+    "an older libstdc++ in a hardware folder, of a folder named from the working directory": Fault(
+        f"mkdir -p /opt/old/lib/glibc-hwcaps/x86-64-v2; {OLD} /opt/old/lib/glibc-hwcaps/x86-64-v2/libstdc++.so.6; "
+        "cd /opt/old; export LD_LIBRARY_PATH=:lib/",
+        f"{OPEN} {ADAM}",
+        "version `GLIBCXX_3.4.30' not found",
+        "libstdcxx.shadowed",
+        ("x86-64-v2/libstdc++.so.6", "GLIBCXX_3.4.29 at most", "LD_LIBRARY_PATH"),
+    ),
     "a package of conda's that comes before torch": Fault(
         f"mkdir -p {_CONDA}/bin {_CONDA}/lib; {OLD} {_CONDA}/lib/libstdc++.so.6; "
         f"echo '{_MAIN}' | gcc-12 -o {_CONDA}/bin/python -xc - -xnone {LIB}/libpython3.11.so.1.0; "

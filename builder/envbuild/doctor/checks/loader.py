@@ -125,13 +125,13 @@ def _other_torch(view: View, known: Answers) -> Iterator[Finding]:
     other = [loaded for loaded in other if known.read(f"{own}/{loaded.real.rpartition('/')[2]}") is not None]
     if not other:
         return
-    first, failed = other[0], view.collection.torch is not None and not view.collection.torch.ok
+    first, works = other[0], view.collection.torch is not None and view.collection.torch.ok
     gone = {loaded.real for loaded in other}
     tried = trials(view.collection, known, first.elf.soname or first.path.rpartition("/")[2])
     cured = next((trial for trial in tried if not gone & {loaded.real for loaded in trial.after.loaded}), None)
     yield Finding(
         rule="loader.other-torch",
-        severity=Severity.ERROR if failed else Severity.WARNING,
+        severity=Severity.WARNING if works else Severity.ERROR,
         subject=first.path,
         message=f"{listed(loaded.real for loaded in other)} {'is' if len(other) == 1 else 'are'} loaded, by "
         f"{known.why(first.path)}, and not torch's own in {own}",
