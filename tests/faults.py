@@ -85,7 +85,7 @@ RED: tuple[Case, ...] = (
       "error": "exit code 127: symbol lookup error: libstdc++.so.6: undefined symbol: memcpy"}]}, "does not run"),
     ("cpu", "imports.interpreter", ERROR,
      {"torch": None, "deepspeed": None, "errors": [{"part": "interpreter", "error": "the interpreter ended with exit "
-      "code 127; error while loading shared libraries: libm.so.6: file too short"}]}, "does not start in this"),
+      "code 127; error while loading shared libraries: libm.so.6: file too short"}]}, "answer as Python in this"),
     ("cpu", "host-compiler.old", WARNING, merged(JIT, tools(machine(), CXX="9.4.0")), "GCC 11.3"),
     ("gpu", "host-compiler.language", ERROR,
      merged(CU118, {"deepspeed": {"version": "0.9.0"}}, kit(version="11.8"), tools(gpu_machine(), gcc="11.4.0")),

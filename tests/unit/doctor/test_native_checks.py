@@ -85,7 +85,8 @@ def cached(**changes: Any) -> dict[str, Any]:
     """A GPU machine whose cpu_adam is in the JIT cache."""
     file = changes.pop("file", op_file())
     return {
-        "files": {JIT: file}, "gone": [CPU_ADAM], "ops": [op(JIT, "cached", **changes), op(FUSED_ADAM, sm=["sm_90"])],
+        "files": {JIT: file}, "gone": [CPU_ADAM], "deepspeed": {"installed_ops": ["fused_adam"]},
+        "ops": [op(JIT, "cached", **changes), op(FUSED_ADAM, sm=["sm_90"])],
         "libraries": {"seeds": [*SEEDS, JIT, FUSED_ADAM]},
     }  # fmt: skip
 
@@ -168,6 +169,9 @@ FAULTS: dict[str, Fault] = {
         ("/glibc-hwcaps/x86-64-v3/libstdc++.so.6", "LD_LIBRARY_PATH"),
         ("take /opt/old/ out of LD_LIBRARY_PATH", "every library then resolves"),
         "export LD_LIBRARY_PATH=/usr/local/lib",
+    ),
+    "an op that DeepSpeed was installed with is gone": Fault(
+        machine(gone=[CPU_ADAM], ops=[op(SHM_COMM)]), "ops.gone", ERROR, ("cpu_adam",), ("DS_BUILD_CPU_ADAM=1",)
     ),
     "an older libstdc++ that /etc/ld.so.preload names": Fault(
         machine(files={"/opt/old/libstdc++.so.6": stdcxx(28, 12)}, libraries={"preload": "/opt/old/libstdc++.so.6\n"}),

@@ -168,8 +168,8 @@ def _silent(interpreter: Interpreter, error: str) -> Finding:
         rule="imports.interpreter",
         severity=Severity.ERROR,
         subject=interpreter.executable,
-        message=f"{interpreter.executable} does not start{' in this environment' if elsewhere else ''}: "
-        f"{error[:_LETTERS]}",
+        message=f"{interpreter.executable} does not answer as Python{' in this environment' if elsewhere else ''}: "
+        f"{error.strip('; ')[:_LETTERS]}",
         why="Nothing can be trained before that"
         + (": in an empty environment it does, so a variable is in its way." if elsewhere else "."),
         fix="see what is said of its libraries, and of the variables (LD_LIBRARY_PATH, LD_PRELOAD, PYTHONHOME)"

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Op
+from envbuild.doctor.found import OPTIMIZER
 from envbuild.doctor.loading import answers
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.words import OFFLOAD, listed, remedy_for, serves, title
+from envbuild.doctor.words import OFFLOAD, folder, listed, remedy_for, serves, title
 from envbuild.elf.gpucode import cubin_runs_on, ptx_runs_on
 from envbuild.model import Finding, Severity
 
@@ -27,6 +28,7 @@ def _look(view: View) -> Iterator[Finding]:
         elif op.sm:
             yield from _gpu(view, op)
     yield from _python(view)
+    yield from _gone(view)
 
 
 def _broken(view: View, op: Op, reason: str) -> Finding:
@@ -96,6 +98,34 @@ def _python(view: View) -> Iterator[Finding]:
             command=command,
             source="PEP 3149 (tags of extension modules)",
         )
+
+
+def _gone(view: View) -> Iterator[Finding]:
+    """DeepSpeed imports an op that it was installed with, and compiles none in its place."""
+    deepspeed, interpreter = view.collection.deepspeed, view.collection.interpreter
+    libraries = view.collection.libraries
+    if deepspeed is None or not deepspeed.ok or not deepspeed.file or OPTIMIZER not in deepspeed.installed_ops:
+        return
+    files = (op.file or "" for op in view.collection.ops if op.kind == "prebuilt")
+    if any(f"/{OPTIMIZER}_op" in path for path in (*files, *libraries.files, *libraries.broken)):
+        return
+    # Of an editable install the collector does not know the folder.
+    if interpreter is None or folder(folder(deepspeed.file)) not in interpreter.path or not libraries.seeds:
+        return
+    variable = view.facts.deepspeed.ops[OPTIMIZER].build_variable
+    yield Finding(
+        rule="ops.gone",
+        severity=Severity.ERROR,
+        subject=OPTIMIZER,
+        message=f"DeepSpeed says that it was installed with {OPTIMIZER}, and its file is gone from "
+        f"{folder(deepspeed.file)}",
+        why=f"its import ends in 'No module named deepspeed.ops.adam.cpu_adam_op', and nothing is compiled instead; "
+        f"{OFFLOAD}",
+        evidence=(f"installed_ops: {listed(deepspeed.installed_ops, 20)}",),
+        fix=f"install DeepSpeed again: {variable}=1 pip install --no-build-isolation --no-cache-dir "
+        "--no-binary deepspeed --force-reinstall --no-deps deepspeed",
+        source="deepspeed/git_version_info_installed.py; DeepSpeed op_builder/builder.py, OpBuilder.load",
+    )
 
 
 CHECK = Check(
