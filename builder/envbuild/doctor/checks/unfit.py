@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envbuild.doctor.found import has_gpu
+from envbuild.doctor.found import has_gpu, torch_version
 from envbuild.doctor.loading import FROM_DRIVER, Answers, answers
 from envbuild.doctor.remedies import Trial, cures, trials
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.wheels import cuda_major, in_wheels, torch_version, wheel_files
+from envbuild.doctor.wheels import cuda_major, in_wheels, wheel_files
 from envbuild.doctor.words import OFFLOAD, belongs, harmless, listed, named, op_at, ours, told
 from envbuild.elf import Choice, Loaded
 from envbuild.model import Finding, Severity
