@@ -39,11 +39,11 @@ class Match:
     handled: bool
 
 
-# Words with which programs say that they can do without.
+# Words with which programs say that they can do without; not "exceeded error retry count", which is the end of it.
 _GOES_ON = re.compile(
-    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|"
-    r"(?<!exception )\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|"
-    r"\boptional (?:dependency|feature|import)|\bnot fatal\b"
+    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b(?! (?:count|limit|exceed))|"
+    r"\bwill (?:be )?(?:retr|ignor|skip)|(?<!exception )\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|"
+    r"\bproceeding\b|\busing \S+ instead\b|\boptional (?:dependency|feature|import)|\bnot fatal\b"
 )
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
 
