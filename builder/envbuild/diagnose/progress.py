@@ -11,7 +11,7 @@ TAIL = 1 << 18
 
 _PROGRESS = re.compile(
     rb"(?i)(?:\b(?:global[_ ])?step(?:s)?\b['\"]?[ =:#]{1,3}(?P<step>\d{1,9})|"
-    rb"\biter(?:ation)?[ =:#]{1,3}(?P<iter>\d{1,9})|"
+    rb"\biter(?:ation)?[ =:#]{1,12}(?P<iter>\d{1,9})|"
     rb"'loss': ?(?P<loss>[-\d.]+).{0,200}?'epoch': ?(?P<epoch>[\d.]+)|"
     rb"\| *(?P<bar>\d{1,9})/\d{1,9} \[[\d:]+<[\d:?]+, +[\d.?]+ ?(?:s/it|it/s))"
 )
