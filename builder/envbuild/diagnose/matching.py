@@ -42,8 +42,11 @@ class Match:
 # Words with which programs say that they can do without.
 _GOES_ON = re.compile(
     r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|"
-    r"(?<!exception )\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|"
-    r"\boptional (?:dependency|feature|import)|\bnot fatal\b"
+    r"(?<!exception )\bignor(?:ed|ing) |\(ignored\)|\bcan (?:be )?(?:safely )?ignored? |\bskipping\b|\bcontinuing\b|"
+    r"\bproceeding\b|\busing \S+ instead\b|\boptional (?:dependency|feature|import)|\bnot fatal\b|"
+    r"\bnot (?:up|ready) yet\b|(?<!please )\btrying again\b|\btrying \S+ instead\b|\bsleeping (?:for )?\d|"
+    # What configure and CMake try out, and what a test run has asked for.
+    r"\bconftest\.c|\bCMake(?:Scratch|Tmp)\b|\bPASSED$"
 )
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
 

@@ -19,8 +19,10 @@ _LOADS = re.compile(
     rb"(?i)loading|download|\bmap\b|tokeniz|fetching|generating|preprocess|filter|upload|checkpoint shards"
 )
 _ENDED = re.compile(
-    rb"(?i)\btraining (?:is )?(?:completed?|finished|done|succeeded)\b|\bfinished training\b|'train_runtime'|"
-    rb"train_runtime *=|\bexits successfully\b"
+    rb"(?im)\btraining (?:is )?(?:completed?|finished|done|succeeded)\b|\bfinished training\b|'train_runtime'|"
+    rb"train_runtime *=|\bexits successfully\b|"
+    # pytest, where nothing has failed.
+    rb"^=* ?\d+ passed(?:, \d+ (?:skipped|deselected|xfailed|xpassed|warnings?))* in [\d.]+s"
 )
 
 
