@@ -16,7 +16,7 @@ HANDLED = [
     # A library of Python's warns.
     f"/opt/venv/lib/python3.11/site-packages/demo/io.py:7: UserWarning: Failed to load its extension: '{LIBRARY}'",
     f"[n1:77] mca_base_component_repository_open: unable to open mca_btl_demo: {LIBRARY} (ignored)",
-    f"n1:7:7 [0] NCCL INFO NET/Plugin : dlerror={LIBRARY} No plugin found (libnccl-net.so), using internal implementation",
+    f"n1:7:7 [0] NCCL INFO NET/Plugin : dlerror={LIBRARY} No plugin found, using internal implementation",
     f"ImportError: {LIBRARY}\nYou can safely ignore this if you do not read images.",
     f"ImportError: {LIBRARY}\ntrying sox instead",
     "ssh: connect to host n7 port 22: Connection refused\nn7 is not up yet, sleeping 5",
