@@ -158,5 +158,6 @@ def read(path: Path) -> list[Signature]:
 def _place(path: Path, text: str, number: int, entry: object) -> str:
     """Where an entry of a file stands, in words."""
     kind = entry.get("kind") if isinstance(entry, dict) else None
-    line = yaml.compose(text, Loader=_Loader).value[number - 1].start_mark.line + 1
+    root: Any = yaml.compose(text, Loader=_Loader)
+    line = root.value[number - 1].start_mark.line + 1
     return f"{path}:{line}: entry {number}" + (f" ({kind})" if isinstance(kind, str) else "")
