@@ -308,7 +308,7 @@ def test_folders_files_and_what_cannot_be_read(own: Project, tmp_path: Path) -> 
             r"entry 1 \(library-too-old\): derive: no function gcc_of_moon",
         ),
         (SIGNATURES + SIGNATURES, "library-too-old is in own.yaml too"),
-        (SIGNATURES.replace("^Killed$", "(Killed"), r"entry 5 \(dead\): patterns.0.regex: .*no regular expression"),
+        (SIGNATURES.replace("^Killed$", "(Killed"), r"own.yaml:33: entry 5 \(dead\): patterns.0.regex: .*no regular"),
     ],
 )
 def test_a_wrong_signature_is_named(text: str, said: str, tmp_path: Path) -> None:
