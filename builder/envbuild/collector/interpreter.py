@@ -190,10 +190,11 @@ def packages(path):
         except (OSError, ValueError):
             continue
         for name in names:
-            if name.endswith((".dist-info", ".egg-info", ".egg")) and len(found) < _PACKAGES:
+            # pip renames to ~orch-... what it is about to replace, and an end in between leaves it: that is no package.
+            if name.endswith((".dist-info", ".egg-info", ".egg")) and name[0] != "~" and len(found) < _PACKAGES:
                 package = _package(folder, name)
                 if package:
-                    found.append(package)
+                    found.append(dict(package, info=name))
     return found
 
 

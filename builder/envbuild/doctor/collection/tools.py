@@ -14,12 +14,14 @@ class Package(Seen):
 
     Attributes:
         location: The folder that holds it, as sys.path has it.
-        requires: Its raw Requires-Dist, without those of extras.
+        requires: Its raw Requires-Dist, without those of extras, but for an extra's DeepSpeed.
+        info: The name of its record there, such as torch-2.13.0.dist-info.
     """
 
     name: str
     version: str
     location: str | None = None
+    info: str | None = None
     requires: tuple[str, ...] = ()
 
 
