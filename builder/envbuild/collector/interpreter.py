@@ -170,7 +170,9 @@ def described(said):
         found["kind"] = "conda"
     else:
         found["kind"] = "venv" if prefix != base else "system"
-    found["packages"] = packages(found.get("path") or [])
+    path = [folder for folder in found.get("path") or [] if os.path.isdir(folder)]
+    found["closed"] = [folder for folder in path if not os.access(folder, os.R_OK | os.X_OK)]
+    found["packages"] = packages(path)
     return found
 
 

@@ -18,6 +18,8 @@ from envbuild.doctor.checks import (
     gpu_arch,
     host_compiler,
     imports,
+    installation,
+    interpreter,
     isa,
     jit,
     launcher,
@@ -39,6 +41,7 @@ from envbuild.doctor.checks import (
     python_headers,
     row,
     selinux,
+    shadows,
     shm,
     toolkit,
     wsl,
@@ -46,6 +49,9 @@ from envbuild.doctor.checks import (
 from envbuild.doctor.view import Check
 
 CHECKS: tuple[Check, ...] = (
+    interpreter.CHECK,
+    shadows.CHECK,
+    installation.CHECK,
     nvml.CHECK,
     driver.CHECK,
     libcuda.CHECK,

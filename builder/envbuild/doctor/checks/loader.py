@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuild.doctor.found import absent
 from envbuild.doctor.loading import Answers, answers
 from envbuild.doctor.remedies import cures, trials, variable
 from envbuild.doctor.view import Check, View
@@ -45,6 +46,7 @@ def _look(view: View) -> Iterator[Finding]:
 
 def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
     groups: dict[str, list[Choice]] = {}
+    without = absent(view, "torch")
     # Where torch itself does not load, nobody finds its libraries: that is no fault of theirs.
     torch = all(loading.works for path, loading in known.loadings.items() if "/torch/" in path)
     for choice in known.unresolved:
@@ -72,6 +74,7 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
             fix=fix,
             command=command,
             source=_SOURCE,
+            explained_by="imports.nothing" if without and name.startswith(("libtorch", "libc10")) else "",
         )
 
 

@@ -25,7 +25,7 @@ from envbuild.doctor.collection.machine import (
     Shm,
     System,
 )
-from envbuild.doctor.collection.tools import Alternative, Compile, Interpreter, Libaio, Package, Tool, Toolkit
+from envbuild.doctor.collection.tools import Alternative, Compile, Damage, Interpreter, Libaio, Package, Tool, Toolkit
 from envbuild.doctor.collection.training import DeepSpeed, Gpu, GpuDevice, Import, Op, Torch
 
 SCHEMA = "envbuild.collection/1"
@@ -50,6 +50,7 @@ class Collection(Seen):
     machine: Machine = Machine()
     environment: dict[str, str] = Field(default_factory=dict)
     interpreter: Interpreter | None = None
+    damaged: tuple[Damage, ...] = ()
     tools: tuple[Tool, ...] = ()
     compiles: tuple[Compile, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
@@ -72,6 +73,7 @@ __all__ = [
     "Collection",
     "Compile",
     "Cpu",
+    "Damage",
     "DeepSpeed",
     "Distribution",
     "Failure",
