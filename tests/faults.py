@@ -258,6 +258,13 @@ RED: tuple[Case, ...] = (
     ("cpu", "imports.permission", ERROR,
      {"torch": {"ok": False, "error": "OSError: /x/libc10.so: cannot open shared object file: Permission denied"}},
      "a+rX"),
+    ("cpu", "disk.unwritable", ERROR,
+     {**JIT, "machine": {"disks": [{"use": "cache", "path": "/root/.cache/torch_extensions", "writable": False}]}},
+     "TORCH_EXTENSIONS_DIR"),
+    ("cpu", "disk.full", ERROR,
+     {**JIT, "machine": {"disks": [{"use": "cache", "path": "/x", "free": 4096}]}}, "4.0 KiB is free"),
+    ("cpu", "disk.full", WARNING,
+     {"machine": {"disks": [{"use": "temporary", "path": "/tmp", "free": GIB, "inodes": 0}]}}, "no inode"),
     ("cpu", "ops.gone", ERROR, {"deepspeed": {"lost_ops": ["cpu_adam"]}}, "DS_BUILD_CPU_ADAM=1"),
     ("cpu", "packages.records", WARNING,
      {"interpreter": {"packages": [

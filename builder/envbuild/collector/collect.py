@@ -185,7 +185,7 @@ def _interpreter(child, python, folder, environ, parts):
     if said is None and child is not None:
         said = child.finish().get("interpreter")
         if said is None:
-            parts.fail("interpreter", "{}; {}".format(child.ended(), " | ".join(child.printed()[-5:])))
+            parts.fail("interpreter", "; ".join(filter(None, (child.ended(), " | ".join(child.printed()[-5:])))))
     if said is None:
         bare = {name: value for name, value in environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         said = Examined(python, bare, folder, False, 20.0).finish().get("interpreter")

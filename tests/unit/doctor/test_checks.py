@@ -206,6 +206,19 @@ def test_a_machine_against_a_row(case: Against) -> None:
     assert {(f.rule, f.severity) for f in found if f.rule.startswith("row.")} == expected
 
 
+def test_a_row_wants_an_engine_and_room_for_its_image() -> None:
+    engines = [{"name": name, "role": "shell", "path": None} for name in ("docker", "podman")]
+    disks = [{"use": "images", "path": "/var/lib/docker", "free": 5 * GIB, "writable": False}]
+    poor = {"tools": engines, "machine": {"disks": disks, "container": None}}
+    for name, expected in (("cpu", {"row.engine"}), ("h200-cu130", {"row.engine", "disk.image"})):
+        found = said(view(gpu_machine(**poor), row=ROWS[name]))
+        assert {each.rule for each in found if each.rule in ("row.engine", "disk.image")} == expected
+    # Without a row nobody wants an image; inside of a container nobody starts one.
+    assert not {each.rule for each in said(view(gpu_machine(**poor)))} & {"row.engine", "disk.image"}
+    inside = gpu_machine(**{**poor, "machine": {"disks": disks, "container": "docker"}})
+    assert not {each.rule for each in said(view(inside, row=ROWS["h200-cu130"]))} & {"row.engine", "disk.image"}
+
+
 @pytest.mark.parametrize(
     ("options", "changes", "expected"),
     [

@@ -17,7 +17,8 @@ def look(view: View) -> Iterator[Finding]:
     imports = [seen for seen in (view.collection.torch, view.collection.deepspeed) if seen is not None]
     failed = [seen for seen in imports if not seen.ok or seen.is_empty]
     for damage in view.collection.damaged:
-        blamed = any(_stops(file, damage, failed) for file in damage.missing) or not damage.record
+        blamed = any(_stops(file, damage, failed) for file in damage.missing)
+        blamed = blamed or (not damage.record and any(_names(damage, seen) for seen in failed))
         yield _finding(view, damage, bool(failed), blamed)
 
 
@@ -28,6 +29,12 @@ def _stops(file: str, damage: Damage, failed: Sequence[Import]) -> bool:
     first = path.endswith(f"/{damage.name.replace('-', '_')}/__init__.py")
     named = re.compile(rf"\b{re.escape(name.removesuffix('.py'))}\b")
     return bool(cut) or first or ".so" in name or any(named.search(seen.error or "") for seen in failed)
+
+
+def _names(damage: Damage, seen: Import) -> bool:
+    """Whether a failed import speaks of a package: in its words, or in the files that it went through last."""
+    module = re.escape(damage.name.replace("-", "_"))
+    return any(re.search(rf"\b{module}\b", line) for line in (seen.error or "", *seen.trace[-6:]))
 
 
 def _finding(view: View, damage: Damage, failed: bool, blamed: bool) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envbuild.doctor.view import Check, View
@@ -18,7 +19,7 @@ def look(view: View) -> Iterator[Finding]:
     interpreter = view.collection.interpreter
     if interpreter is None:
         return
-    said = [failure.error for failure in view.collection.errors if failure.part == _PART]
+    said = [re.sub(r"^\w+Error: ", "", failure.error) for failure in view.collection.errors if failure.part == _PART]
     if said:
         alone = interpreter.version is not None
         named = [name for name in _VARIABLES if view.collection.environment.get(name)]

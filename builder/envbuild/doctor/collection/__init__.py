@@ -15,6 +15,7 @@ from envbuild.doctor.collection.libraries import Libraries, Loader, Native
 from envbuild.doctor.collection.machine import (
     Bench,
     Cpu,
+    Disk,
     Distribution,
     Interface,
     Machine,
@@ -75,6 +76,7 @@ __all__ = [
     "Cpu",
     "Damage",
     "DeepSpeed",
+    "Disk",
     "Distribution",
     "Failure",
     "Gpu",
