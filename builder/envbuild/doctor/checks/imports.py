@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Import, Interpreter
-from envbuild.doctor.found import absent
+from envbuild.doctor.found import absent, older, torch_version
 from envbuild.doctor.pip import install
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
@@ -141,6 +141,8 @@ _READ: tuple[_Entry, ...] = tuple(
     (reason, re.compile(pattern, re.IGNORECASE), fix, source) for reason, pattern, fix, source in _KNOWN
 )
 _LINES, _LETTERS = 12, 400
+# The rules of imports that failed on what they found; a process that took too long or too much memory found nothing.
+FAILURES = tuple(f"imports.{entry[0]}" for entry in _KNOWN if entry[0] not in ("memory", "slow")) + ("imports.unknown",)
 
 
 def look(view: View) -> Iterator[Finding]:
@@ -182,9 +184,19 @@ def _nothing(view: View, missing: list[str], interpreter: Interpreter) -> Findin
         + (": only the machine itself was looked at" if both else ""),
         why="" if both else "Training needs both.",
         fix=fix,
-        command="" if "torch" in missing else install(view, "deepspeed", options="--no-build-isolation"),
+        command="" if "torch" in missing else _deepspeed(view),
         source="importlib.metadata",
     )
+
+
+def _deepspeed(view: View) -> str:
+    """The lines that install DeepSpeed beside this torch: pip shall choose one for it, and no other torch."""
+    torch, limit = torch_version(view), view.facts.setuptools
+    setuptools = limit.specifier if older(torch, limit.torch_below) else "setuptools"
+    first = install(view, setuptools, "wheel") if view.package("setuptools") is None else ""
+    beside = (f"torch=={torch}",) if torch is not None else ()
+    second = install(view, "deepspeed", *beside, options="--no-build-isolation")
+    return "\n".join(filter(None, (first, second)))
 
 
 def _failed(name: str, seen: Import, root: str = "") -> Finding:

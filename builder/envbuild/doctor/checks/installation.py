@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from envbuild.doctor.checks.imports import FAILURES
 from envbuild.doctor.collection import Damage, Import
 from envbuild.doctor.pip import install
 from envbuild.doctor.view import Check, View
@@ -62,5 +63,5 @@ CHECK = Check(
     name="installation",
     title="torch, DeepSpeed and what they stand on are whole: every file that was installed is there",
     look=look,
-    explains=("imports", "loader.unresolved", "abi.symbols", "ops", "cuda-libraries", "nccl"),
+    explains=(*FAILURES, "loader.unresolved", "abi.symbols", "ops", "cuda-libraries", "nccl"),
 )

@@ -26,6 +26,8 @@ from envbuild.model import Environment, Finding, Severity
 # Beyond that many nobody reads on.
 _MOST = 20
 _TRAINS = ("torch", "deepspeed")
+# Who says more about a package that is not there.
+_ROOTS = {"torch": "imports.nothing", "deepspeed": "imports.nothing", "ninja": "ninja.missing"}
 Judge = Callable[[Environment, Facts], Iterable[Problem]]
 
 
@@ -197,7 +199,7 @@ def _requirement(view: View, each: Unmet) -> Finding:
         command=command,
         evidence=tuple(filter(None, (package.location, each.location))),
         source=f"Requires-Dist in the METADATA of {package.name} {package.version}",
-        explained_by="imports.nothing" if each.there is None and name in _TRAINS else "",
+        explained_by=_ROOTS.get(name, "") if each.there is None else "",
     )
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from envbuild.doctor.checks.imports import FAILURES
 from envbuild.doctor.collection import Import
 from envbuild.doctor.remedies import variable
 from envbuild.doctor.view import Check, View, normalised
@@ -113,5 +114,5 @@ CHECK = Check(
     name="shadows",
     title="what Python imports is the environment's own: nothing stands in front of it",
     look=look,
-    explains=("imports",),
+    explains=FAILURES,
 )
