@@ -542,7 +542,7 @@ def test_packages_that_are_not_whole(tmp_path: Path) -> None:
     elf = bytearray(Path("/proc/self/exe").read_bytes()[:64])  # its table of sections is far behind that
     whole = bytes(elf[:0x28]) + bytes(24)  # and this one has none: what strip leaves is smaller, and whole
     packages = [
-        wheel("torch", "torch/a.py,,\ntorch/gone.py,,9\ntorch/b.so,sha256=x,900\ntorch/c.so,,90\ntorch/d.h,,1\ntorch/e.py,,5\n",
+        wheel("torch", "torch/a.py,,\ntorch/gone.py,,9\ntorch/b.so,sha256=x,900\ntorch/c.so,,90\nd.h,,1\ntorch/e.py,,5",
               a_dot_py=b"", b_dot_so=bytes(elf), c_dot_so=whole, e_dot_py=b""),
         wheel("numpy", None),
         wheel("pydantic", None, installer="conda"),

@@ -142,7 +142,7 @@ _READ: tuple[_Entry, ...] = tuple(
 )
 _LINES, _LETTERS = 12, 400
 # The rules of imports that failed on what they found; a process that took too long or too much memory found nothing.
-FAILURES = tuple(f"imports.{entry[0]}" for entry in _KNOWN if entry[0] not in ("memory", "slow")) + ("imports.unknown",)
+FAILURES = (*(f"imports.{entry[0]}" for entry in _KNOWN if entry[0] not in ("memory", "slow")), "imports.unknown")
 
 
 def look(view: View) -> Iterator[Finding]:

@@ -95,7 +95,7 @@ def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
     if name.startswith(("libtorch", "libc10")):
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
-            words, command = remedy_for(ops[0], view.facts)
+            words, command = remedy_for(ops[0], view)
             return f"it was linked against another torch: {words}", command
         return "import torch before it: it finds torch's libraries only when they are loaded", ""
     found = re.match(r"lib(cudart|cublas|cudnn|nccl|cusparse|cufft|curand|cusolver|nvrtc)\w*\.so\.(\d+)", name)
@@ -103,7 +103,7 @@ def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
         built = f", and this torch is built for {torch.cuda or 'no CUDA'}" if torch is not None and torch.ok else ""
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
-            words, command = remedy_for(ops[0], view.facts)
+            words, command = remedy_for(ops[0], view)
             return f"it was linked against another CUDA{built}: {words}", command
         return "install torch again with its dependencies: its CUDA libraries come as nvidia-* wheels", ""
     return f"install what brings {name}, or the package of {askers[0].rpartition('/')[2]} again", ""

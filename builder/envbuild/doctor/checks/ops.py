@@ -32,7 +32,7 @@ def _look(view: View) -> Iterator[Finding]:
 
 
 def _broken(view: View, op: Op, reason: str) -> Finding:
-    words, command = remedy_for(op, view.facts)
+    words, command = remedy_for(op, view)
     return Finding(
         rule="ops.damaged",
         severity=Severity.ERROR,
@@ -59,7 +59,7 @@ def _gpu(view: View, op: Op) -> Iterator[Finding]:
         if any(cubin_runs_on(code, sm) for code in cubins):
             continue
         alone = any(ptx_runs_on(code, sm) for code in ptx)
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         wanted = f"{sm}+PTX" if alone else sm
         yield Finding(
             rule="ops.sm",
@@ -85,7 +85,7 @@ def _python(view: View) -> Iterator[Finding]:
         name = (op.file or "").rpartition("/")[2]
         if tag is None or op.kind != "prebuilt" or ".cpython-" not in name or tag in name:
             continue
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         yield Finding(
             rule="ops.python",
             severity=Severity.ERROR,
@@ -104,7 +104,7 @@ def _gone(view: View) -> Iterator[Finding]:
     """DeepSpeed wrote down at its installation which ops it holds, and asks nobody again: it looks for no other."""
     deepspeed, meant = view.collection.deepspeed, wanted(view)
     for name in deepspeed.lost_ops if deepspeed is not None else ():
-        words, command = remedy_for(Op(kind="prebuilt", name=name), view.facts)
+        words, command = remedy_for(Op(kind="prebuilt", name=name), view)
         yield Finding(
             rule="ops.gone",
             severity=Severity.ERROR if name in meant else Severity.WARNING,
