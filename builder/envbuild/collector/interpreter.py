@@ -221,5 +221,7 @@ def parsed(text, folder):
     name, version = (next((value for key, value in fields if key == wanted), "") for wanted in ("Name", "Version"))
     if not name or not version:
         return None
-    requires = [value for key, value in fields if key == "Requires-Dist" and "extra ==" not in value]
+    # transformers and accelerate name the DeepSpeed that they accept in an extra, and check for it themselves.
+    wanted = [value for key, value in fields if key == "Requires-Dist"]
+    requires = [value for value in wanted if "extra ==" not in value or value.lower().startswith("deepspeed")]
     return {"name": name, "version": version, "location": folder, "requires": requires}

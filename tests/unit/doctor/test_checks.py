@@ -234,6 +234,11 @@ LOST = {"name": "torch", "version": "2.13.0+cpu", "missing": [f"{SITE}/torch/lib
         ({"interpreter": {"packages": packages(numpy=None)},
           "deepspeed": {"ok": False, "error": "ModuleNotFoundError: No module named 'numpy'"}},
          ["packages.requirement"]),
+        (
+            {"torch": {"ok": False, "version": None, "error": "ImportError: numpy.core.multiarray failed to import"},
+             "interpreter": {"packages": packages(torch="2.1.2+cpu", setuptools="69.0.0")}},
+            ["packages.old-torch"],
+        ),
         ({**JIT, "compiles": [{"compiler": "/usr/bin/g++-12", "works": False, "error": "No space left on device"}],
           "machine": {"disks": [{"use": "temporary", "path": "/tmp", "free": 0}]}}, ["disk.full"]),
     ],

@@ -397,7 +397,8 @@ def test_packages_are_read_as_files_and_twice_is_twice(tmp_path: Path) -> None:
         info.mkdir(parents=True)
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: numpy\nVersion: {version}\nRequires-Dist: a (>=1)\n"
-            "Requires-Dist: b; extra == 'dev'\n\nVersion: 9\nRequires-Dist: in-the-description\n"
+            "Requires-Dist: b; extra == 'dev'\nRequires-Dist: deepspeed>=0.9; extra == 'deepspeed'\n\n"
+            "Version: 9\nRequires-Dist: in-the-description\n"
         )
     (first / "old.egg-info").write_bytes(b"Name: old\r\nVersion: 0.1\r\nSummary: \xff\r\n")
     (first / "broken.dist-info").mkdir()
@@ -405,7 +406,7 @@ def test_packages_are_read_as_files_and_twice_is_twice(tmp_path: Path) -> None:
     assert [(each["name"], each["version"], each["location"]) for each in found] == [
         ("numpy", "1.26.4", str(first)), ("old", "0.1", str(first)), ("numpy", "2.1.0", str(second)),
     ]  # fmt: skip
-    assert found[0]["requires"] == ["a (>=1)"]
+    assert found[0]["requires"] == ["a (>=1)", "deepspeed>=0.9; extra == 'deepspeed'"]
     # A home that is a link: the packages are where sys.path says that they are, once.
     (tmp_path / "home").symlink_to(tmp_path / "user")
     again = interpreter.packages([str(tmp_path / "home"), str(first)])

@@ -51,7 +51,9 @@ def _finding(view: View, damage: Damage, failed: bool, blamed: bool) -> Finding:
         subject=named,
         message=f"{named} is not whole: {lost if damage.record else half}",
         why="A package that is listed and cannot be loaded: the install was killed, the disk was full, or a hand "
-        "removed files.",
+        "removed files."
+        if failed
+        else "Whatever imports what is gone ends there; nothing that was tried does.",
         fix=f"install {exact} again over what is there{where}" if failed else "nothing to do while it works",
         command=install(view, exact, options="--ignore-installed --no-deps") if failed else "",
         evidence=(*damage.missing[:6], *more),

@@ -3,8 +3,10 @@ torch beyond that."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
+from envbuild.doctor.checks.imports import reason
 from envbuild.doctor.collection import Package
 from envbuild.doctor.found import as_row, deepspeed_version, matters, on_gpu, sources
 from envbuild.doctor.pip import install
@@ -124,13 +126,20 @@ def _old_torch(view: View, row: Environment) -> Iterator[Finding]:
         here = view.package(name)
         for problem in _objections(limits_for_old_torch, row, view):
             if limit in problem.facts and here is not None:
+                blamed = _is_blamed(view, name)
                 yield _finding(
-                    problem, "old-torch", "torch",
+                    dataclasses.replace(problem, severity=Severity.ERROR) if blamed else problem, "old-torch", "torch",
                     f"torch {row.torch_version} works with {limit.specifier}, and {name} {here} is installed",
                     f"install {limit.specifier!r} beside it, or torch {limit.torch_below} or newer",
                     "torch's own modules, and DeepSpeed's, use what the newer release took away.",
                     install(view, limit.specifier),
                 )  # fmt: skip
+
+
+def _is_blamed(view: View, name: str) -> bool:
+    """Whether an import failed, and its own words are known to speak of this package."""
+    imports = (view.collection.torch, view.collection.deepspeed)
+    return any(seen is not None and not seen.ok and reason(seen) == name for seen in imports)
 
 
 def _companions(view: View, row: Environment) -> Iterator[Finding]:
@@ -190,14 +199,14 @@ def _requirement(view: View, each: Unmet) -> Finding:
     command = install(view, each.wanted) if name not in _TRAINS else ""
     return Finding(
         rule="packages.requirement",
-        severity=Severity.ERROR if stops or (missing and broken) else Severity.WARNING,
+        severity=Severity.ERROR if stops or (missing and broken) or _is_blamed(view, name) else Severity.WARNING,
         subject=f"{each.name} {each.there}" if each.there else each.name,
         message=f"{package.name} {package.version} wants {each.wanted}, and "
         + (f"{each.there} is installed" if each.there else "it is not installed"),
         why="It refuses to start with DeepSpeed otherwise." if stops else "",
         fix=fix,
         command=command,
-        evidence=tuple(filter(None, (package.location, each.location))),
+        evidence=tuple(dict.fromkeys(filter(None, (package.location, each.location)))),
         source=f"Requires-Dist in the METADATA of {package.name} {package.version}",
         explained_by=_ROOTS.get(name, "") if each.there is None else "",
     )
