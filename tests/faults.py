@@ -234,10 +234,6 @@ RED: tuple[Case, ...] = (
      {"environment": {"PYTHONPATH": "/mine"}, "torch": {"file": "/mine/torch.py", "version": None},
       "deepspeed": {"ok": False, "error": "No module named 'torch.optim'; 'torch' is not a package"}},
      "the environment's own torch"),
-    ("cpu", "shadows.module", ERROR,
-     {"environment": {"PYTHONPATH": "/mine"}, "torch": {
-         "ok": False, "error": "ImportError: boom", "trace": ['  File "/mine/numpy/__init__.py", line 1, in <m>']}},
-     "take /mine out of PYTHONPATH"),
     ("cpu", "interpreter.dead", ERROR,
      {"interpreter": {"version": None, "packages": []}, "torch": None, "deepspeed": None, "ops": [],
       "errors": [{"part": "interpreter", "error": "the interpreter ended with exit code 3; no license"}]}, "*.pth"),
@@ -262,9 +258,7 @@ RED: tuple[Case, ...] = (
      {**JIT, "machine": {"disks": [{"use": "cache", "path": "/root/.cache/torch_extensions", "writable": False}]}},
      "TORCH_EXTENSIONS_DIR"),
     ("cpu", "disk.full", ERROR,
-     {**JIT, "machine": {"disks": [{"use": "cache", "path": "/x", "free": 4096}]}}, "4.0 KiB is free"),
-    ("cpu", "disk.full", WARNING,
-     {"machine": {"disks": [{"use": "temporary", "path": "/tmp", "free": GIB, "inodes": 0}]}}, "no inode"),
+     {**JIT, "machine": {"disks": [{"use": "cache", "path": "/x", "free": 4096}]}}, "4 KiB is free"),
     ("cpu", "ops.gone", ERROR, {"deepspeed": {"lost_ops": ["cpu_adam"]}}, "DS_BUILD_CPU_ADAM=1"),
     ("cpu", "packages.records", WARNING,
      {"interpreter": {"packages": [

@@ -236,6 +236,7 @@ LOST = {"name": "torch", "version": "2.13.0+cpu", "missing": [f"{SITE}/torch/lib
          ["packages.requirement"]),
         (
             {"torch": {"ok": False, "version": None, "error": "ImportError: numpy.core.multiarray failed to import"},
+             "deepspeed": {"torch_info": None},
              "interpreter": {"packages": packages(torch="2.1.2+cpu", setuptools="69.0.0")}},
             ["packages.old-torch"],
         ),
