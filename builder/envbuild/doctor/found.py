@@ -53,6 +53,13 @@ def deepspeed_version(view: View) -> str | None:
     return release((deepspeed.version if deepspeed else None) or view.package("deepspeed"))
 
 
+def absent(view: View, name: str) -> bool:
+    """Whether torch or DeepSpeed is not installed at all: not on record, and no module but an empty folder."""
+    seen = {"torch": view.collection.torch, "deepspeed": view.collection.deepspeed}[name]
+    gone = seen is None or seen.is_empty or (not seen.ok and f"No module named '{name}'" in (seen.error or ""))
+    return gone and view.package(name) is None
+
+
 def torch_cuda(view: View) -> str | None:
     """torch.version.cuda as major.minor; None in a CPU build."""
     torch = view.collection.torch

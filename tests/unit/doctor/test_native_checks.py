@@ -170,9 +170,6 @@ FAULTS: dict[str, Fault] = {
         ("take /opt/old/ out of LD_LIBRARY_PATH", "every library then resolves"),
         "export LD_LIBRARY_PATH=/usr/local/lib",
     ),
-    "an op that DeepSpeed was installed with is gone": Fault(
-        machine(gone=[CPU_ADAM], ops=[op(SHM_COMM)]), "ops.gone", ERROR, ("cpu_adam",), ("DS_BUILD_CPU_ADAM=1",)
-    ),
     "an older libstdc++ that /etc/ld.so.preload names": Fault(
         machine(files={"/opt/old/libstdc++.so.6": stdcxx(28, 12)}, libraries={"preload": "/opt/old/libstdc++.so.6\n"}),
         "libstdcxx.shadowed",

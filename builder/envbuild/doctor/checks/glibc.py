@@ -61,7 +61,7 @@ def _fix(view: View, known: Answers, asker: str, wanted: str) -> tuple[str, str]
     base = f"use a base with glibc {number} or later" + (f" ({listed(fitting)})" if fitting else "")
     op = op_at(asker, view.collection)
     if op is not None:
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         return f"it was compiled on another machine: {words}; or {base}", command
     prefix = conda_prefix(asker, view.collection)
     if prefix is not None:
@@ -78,7 +78,7 @@ CHECK = Check(
     explains=(
         "imports.glibc",
         "imports.library",
-        "imports.interpreter",
+        "interpreter.dead",
         "host-compiler.runtime",
         "ninja.runtime",
         "ops",

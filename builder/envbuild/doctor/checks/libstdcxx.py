@@ -132,7 +132,7 @@ def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> 
     compiler = jit_compiler(collection)
     newest = newest_symbol(compiler, view.facts) if compiler else None
     if has and newest and highest((has, newest), "GLIBCXX") == has and compiler is not None:
-        words, command = remedy_for(ops[0], view.facts)
+        words, command = remedy_for(ops[0], view)
         yield Remedy(words=f"{words} by {compiler.path} (GCC {compiler.version}), which is old enough", command=command)
     elif has:
         gcc = view.facts.gcc_of_symbol(has)
@@ -237,7 +237,7 @@ CHECK = Check(
     explains=(
         "imports.libstdcxx",
         "imports.library",
-        "imports.interpreter",
+        "interpreter.dead",
         "host-compiler.runtime",
         "ninja.runtime",
         "ops",

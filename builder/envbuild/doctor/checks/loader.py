@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuild.collector.elf.linker import preloads
+from envbuild.doctor.found import absent
 from envbuild.doctor.loading import Answers, answers
 from envbuild.doctor.remedies import trials, variable
 from envbuild.doctor.view import Check, View
@@ -60,6 +61,7 @@ def _look(view: View) -> Iterator[Finding]:
 
 def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
     groups: dict[str, list[Choice]] = {}
+    without = absent(view, "torch")
     # Where torch itself does not load, nobody finds its libraries: that is no fault of theirs.
     torch = all(loading.works for path, loading in known.loadings.items() if "/torch/" in path)
     for choice in known.unresolved:
@@ -85,6 +87,7 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
             fix=fix,
             command=command,
             source=_SOURCE,
+            explained_by="imports.nothing" if without and name.startswith(("libtorch", "libc10")) else "",
         )
 
 
@@ -100,14 +103,14 @@ def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
         return f"install the system's package {redhat if is_redhat else debian}", ""
     if name.startswith(("libtorch", "libc10")):
         if ops:
-            words, command = remedy_for(ops[0], view.facts)
+            words, command = remedy_for(ops[0], view)
             return f"it was linked against another torch: {words}", command
         return "import torch before it: it finds torch's libraries only when they are loaded", ""
     found = re.match(r"lib(cudart|cublas|cudnn|nccl|cusparse|cufft|curand|cusolver|nvrtc)\w*\.so\.(\d+)", name)
     if found:
         built = f", and this torch is built for {torch.cuda or 'no CUDA'}" if torch is not None and torch.ok else ""
         if ops:
-            words, command = remedy_for(ops[0], view.facts)
+            words, command = remedy_for(ops[0], view)
             return f"it was linked against another CUDA{built}: {words}", command
         return "install torch again with its dependencies: its CUDA libraries come as nvidia-* wheels", ""
     return f"install what brings {name}, or the package of {askers[0].rpartition('/')[2]} again", ""
@@ -275,7 +278,7 @@ CHECK = Check(
         "host-compiler.runtime",
         "imports.cuda-library",
         "imports.glibc",
-        "imports.interpreter",
+        "interpreter.dead",
         "imports.libcuda",
         "imports.library",
         "imports.libstdcxx",

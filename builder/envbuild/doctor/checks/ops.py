@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Op
-from envbuild.doctor.found import OPTIMIZER
+from envbuild.doctor.found import wanted
 from envbuild.doctor.loading import answers
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.words import OFFLOAD, folder, listed, remedy_for, serves, title
+from envbuild.doctor.words import OFFLOAD, listed, remedy_for, serves, title
 from envbuild.elf.gpucode import cubin_runs_on, ptx_runs_on
 from envbuild.model import Finding, Severity
 
@@ -32,7 +32,7 @@ def _look(view: View) -> Iterator[Finding]:
 
 
 def _broken(view: View, op: Op, reason: str) -> Finding:
-    words, command = remedy_for(op, view.facts)
+    words, command = remedy_for(op, view)
     return Finding(
         rule="ops.damaged",
         severity=Severity.ERROR,
@@ -59,7 +59,7 @@ def _gpu(view: View, op: Op) -> Iterator[Finding]:
         if any(cubin_runs_on(code, sm) for code in cubins):
             continue
         alone = any(ptx_runs_on(code, sm) for code in ptx)
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         wanted = f"{sm}+PTX" if alone else sm
         yield Finding(
             rule="ops.sm",
@@ -85,7 +85,7 @@ def _python(view: View) -> Iterator[Finding]:
         name = (op.file or "").rpartition("/")[2]
         if tag is None or op.kind != "prebuilt" or ".cpython-" not in name or tag in name:
             continue
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         yield Finding(
             rule="ops.python",
             severity=Severity.ERROR,
@@ -101,31 +101,21 @@ def _python(view: View) -> Iterator[Finding]:
 
 
 def _gone(view: View) -> Iterator[Finding]:
-    """DeepSpeed imports an op that it was installed with, and compiles none in its place."""
-    deepspeed, interpreter = view.collection.deepspeed, view.collection.interpreter
-    libraries = view.collection.libraries
-    if deepspeed is None or not deepspeed.ok or not deepspeed.file or OPTIMIZER not in deepspeed.installed_ops:
-        return
-    files = (op.file or "" for op in view.collection.ops if op.kind == "prebuilt")
-    if any(f"/{OPTIMIZER}_op" in path for path in (*files, *libraries.files, *libraries.broken)):
-        return
-    # Of an editable install the collector does not know the folder.
-    if interpreter is None or folder(folder(deepspeed.file)) not in interpreter.path or not libraries.seeds:
-        return
-    variable = view.facts.deepspeed.ops[OPTIMIZER].build_variable
-    yield Finding(
-        rule="ops.gone",
-        severity=Severity.ERROR,
-        subject=OPTIMIZER,
-        message=f"DeepSpeed says that it was installed with {OPTIMIZER}, and its file is gone from "
-        f"{folder(deepspeed.file)}",
-        why=f"its import ends in 'No module named deepspeed.ops.adam.cpu_adam_op', and nothing is compiled instead; "
-        f"{OFFLOAD}",
-        evidence=(f"installed_ops: {listed(deepspeed.installed_ops, 20)}",),
-        fix=f"install DeepSpeed again: {variable}=1 pip install --no-build-isolation --no-cache-dir "
-        "--no-binary deepspeed --force-reinstall --no-deps deepspeed",
-        source="deepspeed/git_version_info_installed.py; DeepSpeed op_builder/builder.py, OpBuilder.load",
-    )
+    """DeepSpeed wrote down at its installation which ops it holds, and asks nobody again: it looks for no other."""
+    deepspeed, meant = view.collection.deepspeed, wanted(view)
+    for name in deepspeed.lost_ops if deepspeed is not None else ():
+        words, command = remedy_for(Op(kind="prebuilt", name=name), view)
+        yield Finding(
+            rule="ops.gone",
+            severity=Severity.ERROR if name in meant else Severity.WARNING,
+            subject=name,
+            message=f"DeepSpeed says that {name} was compiled into it, and its file is not there",
+            why=f"DeepSpeed then compiles nothing: loading the op ends in ModuleNotFoundError; {OFFLOAD}",
+            evidence=("git_version_info_installed.py of deepspeed has it among installed_ops",),
+            fix=words,
+            command=command,
+            source="DeepSpeed op_builder/builder.py, OpBuilder.load",
+        )
 
 
 CHECK = Check(

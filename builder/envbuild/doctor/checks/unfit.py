@@ -138,7 +138,7 @@ CHECK = Check(
     explains=(
         "imports.abi",
         "imports.cuda-library",
-        "imports.interpreter",
+        "interpreter.dead",
         "imports.libcuda",
         "imports.library",
         "imports.libstdcxx",
