@@ -443,18 +443,22 @@ class FakeTokens:
     """A fake of a token server, and of a registry that wants its tokens: distribution's "Token Authentication".
 
     Attributes:
-        users: Passwords by name; without a user, everybody may pull.
+        users: Passwords by name; who has one may push.
+        anonymous: Whether everybody may pull.
         refresh: An identity token that is as good as a password, for POST.
         refused: Actions (``push``) that no token is given for.
         says: Answers in place of a token, where set.
         realm: Where the challenge sends to.
+        challenge: The whole challenge, in place of the one of the protocol.
     """
 
     users: dict[str, str] = field(default_factory=dict)
+    anonymous: bool = True
     refresh: str = ""
     refused: tuple[str, ...] = ()
     says: bytes | None = None
     realm: str = ""
+    challenge: str = ""
     valid: dict[str, set[str]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
 
@@ -490,7 +494,7 @@ class FakeTokens:
         if authorization:
             name, _, password = base64.b64decode(authorization.split()[1]).decode().partition(":")
             return name if self.users.get(name) == password else None
-        return None if form.get("refresh_token") else ""
+        return "" if self.anonymous and not form.get("refresh_token") else None
 
     def admits(self, exchange: Exchange) -> bool:
         """Whether a request has a good token; else it has been answered."""
@@ -504,7 +508,7 @@ class FakeTokens:
         if known is not None and (not wanted or wanted in known):
             return True
         error = "" if known is None else ',error="insufficient_scope"'
-        challenge = f'Bearer realm="{self.realm}",service="it",scope="{wanted}"{error}'
+        challenge = self.challenge or f'Bearer realm="{self.realm}",service="it",scope="{wanted}"{error}'
         exchange.reply(401, b'{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}', {
             "WWW-Authenticate": challenge, "Content-Type": "application/json"
         })  # fmt: skip
