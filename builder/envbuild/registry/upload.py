@@ -173,6 +173,7 @@ class _Transfer:
 
     def _begin(self, sources: tuple[str, ...]) -> tuple[str, int] | None:
         """Begin an upload; None where the registry has taken the blob from another repository."""
+        begun: tuple[str, int] | None = None
         for source in sources:
             access = Access(repository=self._repository.path, push=True, source=source)
             query = f"?mount={quote(self._blob.digest)}&from={quote(source, safe='')}"
@@ -182,8 +183,9 @@ class _Transfer:
                 )
                 if reply.status == 201:
                     return None
-                return self._noted(reply.url, reply.headers.get("location", "")), 0
-        return self._fresh()
+                # The source has it not, and an upload has begun instead.
+                begun = self._noted(reply.url, reply.headers.get("location", "")), 0
+        return begun or self._fresh()
 
     def _fresh(self) -> tuple[str, int]:
         reply = self._session.ask(
