@@ -5,6 +5,7 @@ Every fault ends in a blob that is whole and checked, or in an error with words 
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import re
@@ -24,7 +25,7 @@ import pytest
 
 import registries
 from envbuild import net
-from envbuild.errors import EnvbuildError
+from envbuild.errors import EngineError, EnvbuildError
 from envbuild.net import Client, NetworkError, Route, Wire
 from envbuild.registry import (
     Again,
@@ -38,7 +39,7 @@ from envbuild.registry import (
     parse,
     push_blob,
 )
-from envbuild.registry.credentials import Account
+from envbuild.registry.credentials import Account, account_for
 from envbuild.registry.manifests import OCI_CONFIG, OCI_EMPTY, OCI_MANIFEST, digest_of, dump
 from registries import PASSWORD, USER, Exchange, FakeReferrers, FakeTokens, FakeUploads, Front
 
@@ -412,12 +413,14 @@ def test_a_blob_that_is_not_what_it_was_is_not_sent_as_if_it_were(front: Front, 
 
 CHILD = """
 import sys
+import time
 from pathlib import Path
 from envbuild.errors import EnvbuildError
 from envbuild.net import Route, Wire
 from envbuild.registry import Blobs, Descriptor, Repository, Session, parse, push_blob
 what, address, folder, digest, size = sys.argv[1:]
-session = Session(address, Wire(Route(agent="child", timeout=20)), lambda path: None, pause=lambda seconds: None)
+wire = Wire(Route(agent="child", timeout=20))
+session = Session(address, wire, lambda path: None, pause=lambda seconds: time.sleep(seconds / 10))
 there, blobs = Repository(session, parse(f"{address}/team/image")), Blobs(Path(folder))
 blob = Descriptor(media_type="application/octet-stream", digest=digest, size=int(size))
 def tell(event):
@@ -453,9 +456,9 @@ def test_what_a_killed_run_had_transferred_is_kept(
         before = front.sent + front.given
         with child(what, front, blobs, blob) as run:
             front.watch = lambda count, ends=before + more, run=run: count >= ends and run.kill()
-            run.wait(30)
+            _, text = run.communicate(timeout=30)
         front.watch = lambda count: None
-        assert run.returncode == (0 if more > size else -signal.SIGKILL), run.communicate()
+        assert run.returncode == (0 if more > size else -signal.SIGKILL), text
     if what == "push":
         # What was in the sockets when a run was killed: at most their buffers, each time.
         assert size <= front.sent <= size + kills * 1_500_000
@@ -693,6 +696,56 @@ def test_a_way_out_of_a_slow_server_is_found(front: Front, blobs: Blobs, real: s
 def _streamed(client: Client, url: str) -> Iterator[Iterator[bytes]]:
     with client.stream(url, limit=SIZE) as pieces:
         yield pieces
+
+
+HELPER = """#!/bin/sh
+read -r key
+echo "$1 $key" >> "{log}"
+case "$key" in
+"{known}") echo '{{"ServerURL": "x", "Username": "{user}", "Secret": "{secret}"}}' ;;
+broken*) echo "the keyring is locked https://u:canary@h/"; exit 1 ;;
+*) echo "credentials not found in native keychain"; exit 1 ;;
+esac
+"""
+
+
+def test_helpers_are_asked_as_docker_asks_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+
+    def helper(name: str, known: str, user: str = "ada", secret: str = "s3cret") -> None:
+        path = tmp_path / f"docker-credential-{name}"
+        path.write_text(HELPER.format(log=log, known=known, user=user, secret=secret))
+        path.chmod(0o755)
+
+    def login(registry: str, path: str = "team/image", **config: Any) -> tuple[str, str, str] | None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        log.write_text("")
+        found = account_for(registry, path, {"DOCKER_CONFIG": str(tmp_path), "HOME": str(tmp_path)})
+        return (found.username, found.password, found.token) if found else None
+
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    helper("desk", "r.example")
+    assert login("r.example", credsStore="desk") == ("ada", "s3cret", "")
+    # Once, for the registry alone: for anything else some helpers fail.
+    assert log.read_text() == "get r.example\n"
+    assert login("other.example", credsStore="desk") is None
+    assert login("r.example", credHelpers={"r.example": "desk"}) == ("ada", "s3cret", "")
+    assert login("x.example", credHelpers={"r.example": "desk"}) is None and not log.read_text()
+    # Whoever the helper does not know may stand in the file.
+    auths = {"other.example": {"auth": base64.b64encode(b"bob:x:y").decode()}, "r.example": {}}
+    assert login("other.example", credsStore="desk", auths=auths) == ("bob", "x:y", "")
+    helper("desk", "https://index.docker.io/v1/", "<token>", "identity")
+    assert login("docker.io", "library/debian", credsStore="desk") == ("<token>", "", "identity")
+    assert log.read_text() == "get https://index.docker.io/v1/\n"
+    helper("desk", "r.example", "", "")
+    assert login("r.example", credsStore="desk") is None
+    for store, registry in (("desk", "broken.example"), ("none", "r.example"), ("../../bin/sh", "r.example")):
+        with pytest.raises(EngineError) as caught:
+            login(registry, credsStore=store)
+        assert registry in said(caught.value) and caught.value.hint
+    helper("desk", "r.example", secret="\\ud800")
+    with pytest.raises(EngineError, match="something else than a login"):
+        login("r.example", credsStore="desk")
 
 
 # --- manifests, tags, referrers ---------------------------------------------------------------------------------------

@@ -143,7 +143,8 @@ class _Transfer:
                 # What failed may be the answer alone.
                 if self._there():
                     break
-                again = isinstance(error, Again)
+                # 416: it has more than it said, as long as it still reads what came over a connection that broke.
+                again = isinstance(error, Again) or error.status == 416
                 # Many a failure is only about how far it has come; the registry is asked. Not where all had come
                 # and was refused: then the bytes that it has are not those of the blob.
                 refused = not again and offset == self._blob.size
