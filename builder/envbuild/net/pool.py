@@ -43,6 +43,7 @@ class _Punctual:
             timer.cancel()
         if late.is_set():
             # Headers that are cut off read as if they had ended there.
+            answer.close()
             raise TimeoutError("the headers came too slowly")
         return answer
 

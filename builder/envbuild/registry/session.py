@@ -213,10 +213,12 @@ class Session:
             if response.status_code != 401 or not ours or again:
                 return response
             challenge = tokens.read(response.headers.get("WWW-Authenticate", ""))
-            answer = self._answer(challenge, access, refused=granted) if challenge else None
-            if answer is None:
-                return response
-            response.close()
+            with contextlib.ExitStack() as stack:
+                stack.callback(response.close)
+                answer = self._answer(challenge, access, refused=granted) if challenge else None
+                if answer is None:
+                    stack.pop_all()
+                    return response
             self._granted[access] = answer
         raise AssertionError("the second round returns")
 
