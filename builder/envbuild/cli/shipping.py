@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from envbuild.engines import ImageInfo
     from envbuild.pipeline.pull import Found
 
-RegistryOption = Annotated[
-    str | None,
-    typer.Option("--registry", metavar="NAME", help="Such as registry.example.com/team, in place of the site's."),
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
@@ -32,7 +27,7 @@ def push(
         bool, typer.Option("--candidate", help="Publish an image that waits for its proof on another host.")
     ] = False,
     allow_level: opt.LevelOption = None,
-    registry: RegistryOption = None,
+    registry: opt.RegistryOption = None,
     key: Annotated[
         str | None,
         typer.Option("--key", metavar="FILE", help="Private key that signs what is pushed, in place of the site's."),
@@ -91,7 +86,7 @@ def pull(
     insecure_no_verify: Annotated[
         bool, typer.Option("--insecure-no-verify", help="Believe whoever can write to the registry.")
     ] = False,
-    registry: RegistryOption = None,
+    registry: opt.RegistryOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
     json: opt.JsonOption = False,
