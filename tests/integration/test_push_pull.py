@@ -31,6 +31,7 @@ from envbuild.judge import archive
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Level
 from envbuild.net import NetworkError
+from envbuild.pipeline import listing, pruning
 from envbuild.pipeline import pull as pulling
 from envbuild.pipeline import push as pushing
 from envbuild.pipeline.build import up_to_date
@@ -40,6 +41,7 @@ from envbuild.pipeline.prove import claims
 from envbuild.pipeline.wanted import Wanted, parse_age
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
+from envbuild.registry import Blobs
 from registries import Exchange, Front
 
 REPOSITORY = Path(__file__).parents[2]
@@ -406,3 +408,35 @@ def test_what_is_missing_is_said(world: World) -> None:
     bare = Workbench(project_folder=REPOSITORY, settings={})
     with pytest.raises(EnvbuildError, match="no registry is configured"):
         pulling.pull(bare, "cpu", pulling.Wish(wanted=Wanted()))
+
+
+def test_images_tells_what_is_where_and_prune_takes_only_what_nothing_speaks_of(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    world.push()
+    bench = world.bench()
+    here = next(each for each in listing.local(bench, ["cpu"]) if each.repository == world.names.repository)
+    there = listing.remote(bench, world.prefix, ["cpu", "h200-cu130"])
+    assert (here.level, here.current, here.image, here.standing) == (Level.CPU, True, info.id, "cpu")
+    assert [(each.environment, each.level, each.tags) for each in there] == [
+        ("cpu", Level.CPU, (world.names.proven.rpartition(":")[2], "validated"))
+    ]
+    assert MIB < there[0].size_bytes < 2 * MIB and there[0].standing == "cpu, unchecked"
+    # Another one takes the name: the first has evidence, and stays; one that has neither goes.
+    unproven = world.image(MIB)
+    assert world.image(2 * MIB).id not in (info.id, unproven.id)
+    leftovers = world.folder / "pusher/cache/blobs/sha256"
+    old, fresh, held = (leftovers / f"{letter * 64}.part" for letter in "abc")
+    for path in (old, fresh, held):
+        path.write_bytes(b"x")
+    for path in (old, held):
+        os.utime(path, (0, 0))
+    with Blobs(leftovers.parent).alone(f"sha256:{'c' * 64}"):
+        planned = pruning.plan(bench, candidates=False)
+        mine = [each for each in planned if each.what in (info.id, unproven.id) or str(world.folder) in each.what]
+        assert {each.what for each in mine} >= {unproven.id, str(old)}
+        assert not {info.id, str(fresh), str(held)} & {each.what for each in planned}
+        pruning.carry_out(bench, mine)
+    assert world.engine.image(unproven.id) is None and world.engine.image(info.id) is not None
+    assert not old.exists() and fresh.exists() and held.exists()
+    world.engine.remove_unnamed(info.id)

@@ -1,4 +1,4 @@
-"""Commands about registries: push, pull."""
+"""Commands about where images are: push, pull, images, prune."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from envbuild.cli import output
 
 if TYPE_CHECKING:
     from envbuild.engines import ImageInfo
+    from envbuild.pipeline.listing import Listed
     from envbuild.pipeline.pull import Found
 
 
@@ -18,6 +19,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     app.command("push", epilog="Example: envbuild push h200-cu130, and before its proof: --candidate")(push)
     app.command("pull", epilog="Example: envbuild pull h200-cu130 --require gpu --sm 90 --max-age 30d")(pull)
+    app.command("images", epilog="Example: envbuild images h200-cu130 --json")(images)
+    app.command("prune", epilog="Example: envbuild prune --dry-run")(prune)
 
 
 def push(
@@ -127,3 +130,99 @@ def _document(found: Found, info: ImageInfo | None) -> None:
         return
     said = {**found.as_dict(), "image": info.id, "findings": output.documents(found.findings)}
     output.document("pull", images=[said])
+
+
+def images(
+    envs: opt.Rows = None,
+    local: Annotated[bool, typer.Option("--local", help="Only those that this engine has.")] = False,
+    remote: Annotated[bool, typer.Option("--remote", help="Only those that the registry has.")] = False,
+    registry: opt.RegistryOption = None,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """List the images of rows, here and in the site's registry, by row, level, age and size.
+
+    Levels of the registry are as its evidence says, and not checked: pull and verify do that.
+    """
+    from envbuild.errors import EnvbuildError
+    from envbuild.events import Note
+    from envbuild.pipeline import listing
+    from envbuild.pipeline.remote import need_registry
+
+    found = []
+    with opt.narrated(project, host, verbose=False, quiet=quiet, settings={"registry.name": registry}) as bench:
+        rows = [bench.matrix.get(name).name for name in dict.fromkeys(envs or bench.matrix.environments)]
+        if not remote or local:
+            try:
+                found += listing.local(bench, rows)
+            except EnvbuildError as error:
+                if local or not bench.site.registry.name:
+                    raise
+                bench.sink(Note(message=error.message, level="warning"))
+        if remote or (not local and bench.site.registry.name):
+            found += listing.remote(bench, need_registry(bench), rows)
+    if json:
+        output.document("images", images=[each.as_dict() for each in found])
+    elif found:
+        _table(found)
+    else:
+        output.narrate("no image of these rows; build one: envbuild build ENV, or pull it: envbuild pull ENV")
+
+
+def _table(found: list[Listed]) -> None:
+    import datetime
+
+    from envbuild.pipeline.sizes import format_size
+    from envbuild.pipeline.wanted import duration
+
+    now = datetime.datetime.now(datetime.timezone.utc)
+    output.table(
+        ("ROW", "WHERE", "REPOSITORY", "TAGS", "LEVEL", "PROVEN", "SIZE", "IMAGE"),
+        [
+            (
+                each.environment,
+                each.where,
+                each.repository or "<none>",
+                ",".join(each.tags) or "<none>",
+                each.standing,
+                f"{duration(now - each.seen)} ago" if each.seen else "",
+                format_size(each.size_bytes),
+                each.image.removeprefix("sha256:")[:12],
+            )
+            for each in found
+        ],
+        spare=("IMAGE", "SIZE", "REPOSITORY"),
+    )
+
+
+def prune(
+    candidates: Annotated[
+        bool, typer.Option("--candidates", help="Names of unproven candidates of older inputs, too.")
+    ] = False,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    json: opt.JsonOption = False,
+    quiet: opt.QuietOption = False,
+    dry_run: opt.DryRunOption = False,
+) -> None:
+    """Free space: images of rows without name and evidence, leftovers of transfers and dead runs, old logs.
+
+    What a name or evidence still speaks of stays. Build cache is the engine's own: docker builder prune.
+    """
+    from envbuild.pipeline import pruning
+    from envbuild.pipeline.sizes import format_size
+
+    with opt.narrated(project, host, verbose=False, quiet=quiet) as bench:
+        items = pruning.plan(bench, candidates=candidates)
+        gone = items if dry_run else pruning.carry_out(bench, items)
+    if json:
+        said = [each.as_dict() for each in gone]
+        output.document("prune", **{"plan" if dry_run else "removed": said})
+        return
+    for each in gone:
+        output.text(f"{each.kind:6} {format_size(each.size_bytes):>10}  {each.what}  ({each.why})")
+    freed = sum(each.size_bytes for each in gone)
+    verb = "would be removed" if dry_run else "removed"
+    output.text(f"{len(gone)} thing{'' if len(gone) == 1 else 's'} {verb}, at most {format_size(freed)}")
