@@ -440,3 +440,27 @@ def test_images_tells_what_is_where_and_prune_takes_only_what_nothing_speaks_of(
     assert world.engine.image(unproven.id) is None and world.engine.image(info.id) is not None
     assert not old.exists() and fresh.exists() and held.exists()
     world.engine.remove_unnamed(info.id)
+
+
+def test_a_candidate_is_proven_elsewhere_and_pushed_from_there(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info, level=Level.BUILT)
+    with pytest.raises(GateError, match="requires cpu"):
+        world.push()
+    world.push(candidate=True)
+    candidate = f"candidate-{world.target.rendering.id8}"
+    assert world.remote == {candidate}
+    world.forget()
+    world.home("prover")
+    with pytest.raises(GateError, match=f"it has {candidate}"):
+        world.pull()
+    world.pull(candidate=True)
+    assert world.local == {candidate}
+    # Here it is proven; it is the row's own image, as if it had been built here.
+    evidence.save(world.record(info), info.id, key=world.key)
+    pushed = world.push()
+    assert world.remote == {candidate, world.names.proven.rpartition(":")[2], "validated"}
+    assert pushed.moved < MIB // 2, "its layers are there"
+    world.forget()
+    world.home("puller")
+    assert world.pull().id == info.id

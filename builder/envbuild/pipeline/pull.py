@@ -118,9 +118,7 @@ def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) 
     env = bench.matrix.get(name)
     target = prepare(bench, name, checked=False)
     wanted = names(env, target.rendering.id8, need_registry(bench))
-    own_tag = wanted.proven.rpartition(":")[2]
-    tag = f"candidate-{target.rendering.id8}" if wish.candidate else own_tag if wish.locked else "validated"
-    ref = f"{wanted.repository}:{tag}"
+    ref = wanted.candidate if wish.candidate else wanted.proven if wish.locked else wanted.moving
     mover.event(PhaseStarted(phase="resolve", detail=ref))
     level = Level.BUILT if wish.candidate and wish.wanted.level is None else wish.wanted.level
     resolved = resolve(bench, env, ref, dataclasses.replace(wish.wanted, level=level), scratch, mover.event)
@@ -187,9 +185,9 @@ def _tags(env: Environment, wanted: Names, wish: Wish, verified: Verified, manif
     if not verified.good or record is None:
         return (f"{wanted.repository}:unverified-{manifest.config.digest[7:15]}",)
     id8 = (record.target_id or manifest.config.digest.removeprefix("sha256:"))[:8]
-    if wish.candidate:
-        return (f"{wanted.repository}:candidate-{id8}",)
     own = Names(repository=wanted.repository, id_tag=f"{wanted.id_tag.rpartition('-')[0]}-{id8}")
+    if wish.candidate:
+        return (own.candidate,)
     enough = record.level.rank >= env.required_level.rank
     return (own.proven, own.moving) if enough else (own.below(record.level),)
 

@@ -119,7 +119,7 @@ def plan(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> Pl
     found = proven(info, env)
     records = tuple(path for _, path in evidence.every(info.id, info.diff_ids) if _row(path) == env.name)
     if wish.candidate:
-        tags: tuple[str, ...] = (f"candidate-{wanted.id_tag.rpartition('-')[2]}",)
+        tags: tuple[str, ...] = (wanted.candidate.rpartition(":")[2],)
     else:
         if found is None:
             raise GateError(
