@@ -443,7 +443,7 @@ def child(what: str, front: Front, blobs: Blobs, blob: Descriptor, **options: An
 def test_what_a_killed_run_had_transferred_is_kept(
     what: str, resuming: Front, blobs: Blobs, tmp_path: Path, real: str
 ) -> None:
-    """Six kills at random bytes, and the seventh run ends: nearly nothing was transferred twice."""
+    """Up to six kills at random bytes, and the last run ends: nearly nothing was transferred twice."""
     front, size, kills = resuming, 12_000_000, 6
     source = Blobs(tmp_path / "source")
     blob = made(source if what == "fetch" else blobs, size)
@@ -451,6 +451,7 @@ def test_what_a_killed_run_had_transferred_is_kept(
         push_blob(repository(real), blob, source)
     part = blobs.path(blob.digest).with_name(f"{blob.digest[7:]}.part")
     kept: list[int] = []
+    killed = 0
     for more in [random.randrange(1000, size // kills) for _ in range(kills)] + [size * kills]:
         kept.append(part.stat().st_size if part.exists() else 0)
         before = front.sent + front.given
@@ -458,7 +459,10 @@ def test_what_a_killed_run_had_transferred_is_kept(
             front.watch = lambda count, ends=before + more, run=run: count >= ends and run.kill()
             _, text = run.communicate(timeout=30)
         front.watch = lambda count: None
-        assert run.returncode == (0 if more > size else -signal.SIGKILL), text
+        # What a killed run had already given to its sockets still arrives: the rest may come without the last runs.
+        assert run.returncode in ((0,) if more > size else (0, -signal.SIGKILL)), text
+        killed += run.returncode != 0
+    assert killed >= 3
     if what == "push":
         # What was in the sockets when a run was killed: at most their buffers, each time.
         assert size <= front.sent <= size + kills * 1_500_000
@@ -661,24 +665,24 @@ def test_a_way_out_of_a_slow_server_is_found(front: Front, blobs: Blobs, real: s
     def drip(exchange: Exchange) -> None:
         status = 206 if "range" in exchange.headers else 200
         exchange.begin(status, {"Content-Length": str(SIZE), "Content-Range": f"bytes 0-{SIZE - 1}/{SIZE}"})
-        while not stop.wait(0.05):
+        while not stop.wait(0.02):
             exchange.give(b"x")
 
     def drip_headers(exchange: Exchange) -> None:
         for byte in b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * 10_000:
             exchange.handler.wfile.write(bytes([byte]))
             exchange.handler.wfile.flush()
-            if stop.wait(0.05):
+            if stop.wait(0.02):
                 return
 
-    client = Client(Route(agent="test", timeout=0.3), pause=lambda seconds: None)
+    client = Client(Route(agent="test", timeout=0.1), pause=lambda seconds: None)
     url = f"http://{front.address}/blobs/sha256"
     try:
         for fault in (drip, drip_headers):
             front.reset()
             front.on("", fault)
             with pytest.raises(Again, match=r"too slowly|does not answer|broke off"):
-                blobs.fetch(repository(front.address, timeout=0.3), blob)
+                blobs.fetch(repository(front.address, timeout=0.1), blob)
             for read in (
                 lambda: client.get(url, limit=SIZE),
                 lambda: client.part(url, 0, SIZE),
@@ -686,7 +690,7 @@ def test_a_way_out_of_a_slow_server_is_found(front: Front, blobs: Blobs, real: s
             ):
                 with pytest.raises(NetworkError, match=r"too slowly|does not answer"):
                     read()
-        assert net.answers(url, timeout=0.3) is False
+        assert net.answers(url, timeout=0.1) is False
     finally:
         stop.set()
     front.reset()

@@ -242,15 +242,15 @@ class _Transfer:
             "Content-Range": f"{offset}-{self._blob.size - 1}",
         }
         try:
-            with self._session.open(
+            reply = self._session.ask(
                 "PATCH", location, self._repository.writing, headers=headers, data=rest, ok=_WRITTEN, attempts=1
-            ) as response:
-                taken = _taken({"range": response.headers.get("Range", "")})
-                there = self._noted(response.url, response.headers.get("Location", "") or location)
-                return there, self._blob.size if taken is None else min(taken, self._blob.size)
+            )
         finally:
             for each in opened:
                 each.close()
+        taken = _taken(reply.headers)
+        there = self._noted(reply.url, reply.headers.get("location", "") or location)
+        return there, self._blob.size if taken is None else min(taken, self._blob.size)
 
     def _finish(self, location: str) -> None:
         join = "&" if urlsplit(location).query else "?"
