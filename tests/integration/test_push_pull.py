@@ -12,9 +12,11 @@ import json
 import os
 import random
 import secrets
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +40,11 @@ from envbuild.pipeline.build import up_to_date
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import FindingsError, prepare
 from envbuild.pipeline.prove import claims
+from envbuild.pipeline.remote import repository
 from envbuild.pipeline.wanted import Wanted, parse_age
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
-from envbuild.registry import Blobs
+from envbuild.registry import Blobs, Repository, parse
 from registries import Exchange, Front
 
 REPOSITORY = Path(__file__).parents[2]
@@ -65,6 +68,7 @@ class World:
     folder: Path
     prefix: str
     patch: pytest.MonkeyPatch
+    layer: str = ""
 
     def __post_init__(self) -> None:
         keys.make(self.folder / "farm.pem")
@@ -152,13 +156,14 @@ class World:
         return {tag.rpartition(":")[2] for info in found for tag in info.repo_tags}
 
     @property
+    def there(self) -> Repository:
+        """The row's repository in the registry."""
+        return repository(self.bench(), parse(self.names.proven), lambda event: None)
+
+    @property
     def remote(self) -> set[str]:
         """The tags that the registry has, without the lists of what refers to an image."""
-        from envbuild.pipeline.remote import repository
-        from envbuild.registry import parse
-
-        there = repository(self.bench(), parse(self.names.proven), lambda event: None)
-        return {tag for tag in there.tags() if not tag.startswith("sha256-")}
+        return {tag for tag in self.there.tags() if not tag.startswith("sha256-")}
 
     def start(self, home: str, *arguments: str) -> subprocess.Popen[bytes]:
         """The command in a process of its own."""
@@ -292,9 +297,6 @@ def test_a_tag_that_moves_meanwhile_changes_nothing(world: World) -> None:
     world.push(candidate=True)
 
     def move(exchange: Exchange) -> None:
-        from envbuild.pipeline.remote import repository
-        from envbuild.registry import parse
-
         exchange.relay()
         there = repository(world.bench(), parse(world.names.proven.replace(world.front.address, world.front.upstream)),
                            lambda event: None)  # fmt: skip
@@ -464,3 +466,47 @@ def test_a_candidate_is_proven_elsewhere_and_pushed_from_there(world: World) -> 
     world.forget()
     world.home("puller")
     assert world.pull().id == info.id
+
+
+@pytest.mark.parametrize("command", ["push", "pull"])
+def test_an_interrupt_ends_a_slow_transfer_at_once(world: World, command: str) -> None:
+    info = world.image(4 * MIB)
+    world.prove(info)
+    if command == "pull":
+        world.push()
+        world.forget()
+        world.home("puller")
+        world.layer = world.there.manifest("validated").layers[0].digest  # type: ignore[union-attr]
+    begun = threading.Event()
+
+    def slowly(exchange: Exchange) -> None:
+        begun.set()
+        if command == "push":
+            for _ in exchange.body():
+                time.sleep(0.3)
+        exchange.begin(200, {"Content-Length": str(4 * MIB)})
+        for _ in range(200):
+            exchange.give(b"x" * (1 << 12))
+            time.sleep(0.3)
+
+    world.front.on(r"^PATCH " if command == "push" else f"^GET .*/blobs/{world.layer}", slowly, 1)
+    key = world.folder / ("farm.pem" if command == "push" else "farm.pub")
+    process = world.start("pusher" if command == "push" else "puller", command, "cpu", "--key", str(key))
+    assert begun.wait(60)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and b"Traceback" not in err, err
+    assert (world.remote if command == "push" else world.local) == set()
+
+
+def test_a_name_that_is_taken_is_looked_at_before_a_layer_moves(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    world.push()
+    world.image(MIB)  # somebody else's image takes the name here
+    world.home("puller")
+    world.front.asked.clear()
+    with pytest.raises(GateError, match="never overwritten"):
+        world.pull()
+    assert sum(each.given for each in world.front.of(LAYERS)) < 64 << 10

@@ -109,6 +109,7 @@ def pull(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> t
     with tempfile.TemporaryDirectory(prefix="pull-", dir=store.make_folder(bench.cache)) as scratch:
         found, there = _find(bench, name, wish, mover, Path(scratch))
         _refuse(found, wish)
+        _refuse_taken(bench, found)
         return found, None if dry_run else _fetch(bench, found, there, mover)
 
 
@@ -154,6 +155,16 @@ def _refuse(found: Found, wish: Wish) -> None:
             found.findings,
             hint="Nothing was downloaded, and nothing was tagged.",
             exit_code=5,
+        )
+
+
+def _refuse_taken(bench: Workbench, found: Found) -> None:
+    """A name that is given once is looked at before anything moves, too."""
+    existing = bench.engine.image(found.tags[0])
+    if existing is not None and existing.diff_ids != found.verified.identity.diff_ids:
+        raise GateError(
+            f"{found.tags[0]} already names another image ({existing.id[:19]}); it is never overwritten",
+            hint=f"If that image should go, remove its name yourself: docker rmi {found.tags[0]}",
         )
 
 

@@ -215,6 +215,7 @@ def _image(bench: Workbench, planned: Plan, there: Repository, own: Blobs, mover
             for each in sent:
                 each.result()
         except BaseException:
+            mover.stop()
             for each in sent:
                 each.cancel()
             raise
