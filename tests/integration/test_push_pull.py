@@ -510,3 +510,22 @@ def test_a_name_that_is_taken_is_looked_at_before_a_layer_moves(world: World) ->
     with pytest.raises(GateError, match="never overwritten"):
         world.pull()
     assert sum(each.given for each in world.front.of(LAYERS)) < 64 << 10
+
+
+def test_any_image_can_be_pulled_by_its_name(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    world.push()
+    world.forget()
+    world.home("puller")
+    digest = world.there.resolve("validated").digest  # type: ignore[union-attr]
+    process = world.start("puller", "pull", "--image-only", f"{world.names.repository}:validated", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert (json.loads(out)["images"][0]["digest"], json.loads(out)["images"][0]["image"]) == (digest, info.id)
+    assert world.local == {"validated"}
+    # It was asked for by name: nothing is known of it.
+    assert up_to_date(world.bench(), world.target) is None
+    process = world.start("puller", "pull", "--image-only", f"{world.names.repository}:nothing")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 5 and b"there is no" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,7 +73,12 @@ def push(
 
 
 def pull(
-    env: opt.Row,
+    env: Annotated[
+        str, typer.Argument(metavar="ENV|REF", help="A row; with --image-only any image.", autocompletion=opt.rows)
+    ],
+    image_only: Annotated[
+        bool, typer.Option("--image-only", help="Any image by its reference: no row, no evidence.")
+    ] = False,
     require: opt.RequireOption = None,
     sm: opt.SmOption = None,
     key: opt.TrustOption = None,
@@ -102,6 +108,7 @@ def pull(
     Only layers that this engine has not are moved; a pull that was killed goes on where it was. Exit code 5 when the
     registry has no such image, its evidence is not good enough, or it would not run on this host.
     """
+    from envbuild.errors import InputError
     from envbuild.pipeline import pull as pulling
     from envbuild.pipeline.wanted import Wanted, parse_age, parse_level, parse_sm
 
@@ -110,6 +117,14 @@ def pull(
         wanted=wanted, locked=locked, candidate=candidate, verify=not insecure_no_verify, any_host=any_host
     )
     settings = {"registry.name": registry, "trust.keys": key or None}
+    if image_only:
+        if wish != pulling.Wish(wanted=Wanted()) or key or registry:
+            raise InputError(
+                "--image-only asks for no evidence",
+                hint="Leave out what is about evidence, rows and the site's registry.",
+            )
+        _pull_plain(env, project, host, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
+        return
     with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         found, info = pulling.pull(bench, env, wish, dry_run=dry_run)
     if json:
@@ -122,6 +137,27 @@ def pull(
         return
     for tag in found.tags:
         output.text(tag)
+
+
+def _pull_plain(
+    ref: str, project: Path | None, host: str | None, *, json: bool, verbose: bool, quiet: bool, dry_run: bool
+) -> None:
+    from envbuild.pipeline.plain import pull_plain
+
+    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
+        image, info = pull_plain(bench, ref, dry_run=dry_run)
+    said = {
+        "reference": ref,
+        "digest": image.manifest.descriptor.digest,
+        "config_digest": image.identity.config_digest,
+        "layers": len(image.manifest.layers),
+    }
+    if json and info is None:
+        output.document("pull", plan=said)
+    elif json and info is not None:
+        output.document("pull", images=[{**said, "image": info.id}])
+    else:
+        output.text(f"{ref}: {image.manifest.descriptor.digest}")
 
 
 def _document(found: Found, info: ImageInfo | None) -> None:

@@ -123,7 +123,7 @@ def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) 
     mover.event(PhaseStarted(phase="resolve", detail=ref))
     level = Level.BUILT if wish.candidate and wish.wanted.level is None else wish.wanted.level
     resolved = resolve(bench, env, ref, dataclasses.replace(wish.wanted, level=level), scratch, mover.event)
-    manifest, verified = resolved.manifest, resolved.verified
+    manifest, verified = resolved.image.manifest, resolved.verified
     record = verified.record
     host = (
         host_objections(env, record.portability, record.platform)
@@ -136,14 +136,14 @@ def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) 
         env=env,
         ref=ref,
         manifest=manifest,
-        config=resolved.config,
+        config=resolved.image.config,
         verified=verified,
         host=tuple(host),
         there=there_already,
         missing=tuple({layer.digest: layer for layer in manifest.layers[there_already:]}.values()),
         tags=_tags(env, wanted, wish, verified, manifest),
     )
-    return found, resolved.there
+    return found, resolved.image.there
 
 
 def _refuse(found: Found, wish: Wish) -> None:

@@ -21,17 +21,20 @@ _MAX_CONFIG = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """A tag, pinned to the manifest that it named.
-
-    Attributes:
-        config: The bytes of the image's config.
-        verified: What the evidence beside it is worth.
-    """
+class Remote:
+    """An image in a registry: the manifest that a name was pinned to, and the bytes of its config."""
 
     there: Repository
     manifest: Manifest
     config: bytes = field(repr=False)
+    identity: ImageIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A row's image in a registry, and what the evidence beside it is worth."""
+
+    image: Remote
     verified: Verified
 
 
@@ -49,42 +52,51 @@ def resolve(bench: Workbench, env: Environment, ref: str, wanted: Wanted, scratc
         NetworkError: The registry (exit 3).
         EngineError: The disk (exit 3).
     """
+    try:
+        image = look_up(bench, ref, env.platforms, sink)
+    except Missing as error:
+        there = repository(bench, parse(ref), sink)
+        names = [each for each in there.tags() if not each.startswith("sha256-")]
+        said = f"it has {', '.join(names[:8])}" if names else "it has no image of that row"
+        raise GateError(
+            f"there is no {ref}; {said}",
+            hint=f"Build it here: envbuild build {env.name}. Or have it pushed: envbuild push {env.name}",
+        ) from error
+    subject = subject_of(env, image.identity, ref, wanted, bench.trusted_keys)
+    return Resolved(image=image, verified=believe(subject, image.there, image.manifest, blobs(bench), scratch))
+
+
+def look_up(bench: Workbench, ref: str, platforms: tuple[str, ...], sink: Sink) -> Remote:
+    """Pin a name to the manifest that it has now; of several platforms to the one that is wanted.
+
+    Raises:
+        Missing: The registry has no such image.
+        GateError: It is none for these platforms, or no image (exit 5).
+        NetworkError: The registry (exit 3).
+        EngineError: The disk, or a config that does not fit its manifest (exit 3).
+    """
     reference = parse(ref)
     there = repository(bench, reference, sink)
-    manifest = _manifest(there, reference.tag or reference.wanted, env)
-    own = blobs(bench)
-    config = _config(there, own, manifest)
+    manifest = _manifest(there, reference.wanted, ref, platforms)
+    config = _config(there, blobs(bench), manifest)
     diff_ids = layers_of(config)
     if len(diff_ids) != len(manifest.layers):
         count = len(manifest.layers)
         raise EngineError(f"{ref}: its config states {len(diff_ids)} layers, its manifest {count}")
     identity = ImageIdentity(config_digest=manifest.config.digest, diff_ids=diff_ids)
-    subject = subject_of(env, identity, ref, wanted, bench.trusted_keys)
-    verified = believe(subject, there, manifest, own, scratch)
-    return Resolved(there=there, manifest=manifest, config=config, verified=verified)
+    return Remote(there=there, manifest=manifest, config=config, identity=identity)
 
 
-def _manifest(there: Repository, tag: str, env: Environment) -> Manifest:
-    """The manifest of a tag, pinned to its digest from here on; of several platforms the row's."""
-    try:
-        found = there.manifest(tag)
-        if isinstance(found, Index):
-            fitting = [each for each in found.manifests if each.platform in env.platforms]
-            if len(fitting) != 1:
-                said = ", ".join(filter(None, (each.platform for each in found.manifests))) or "none that is named"
-                raise GateError(
-                    f"{there.name}:{tag} is for {said}; the row {env.name} is for {', '.join(env.platforms)}"
-                )
-            found = there.manifest(fitting[0].digest)
-    except Missing as error:
-        names = [each for each in there.tags() if not each.startswith("sha256-")]
-        said = f"it has {', '.join(names[:8])}" if names else "it has no image of that row"
-        raise GateError(
-            f"there is no {there.name}:{tag}; {said}",
-            hint=f"Build it here: envbuild build {env.name}. Or have it pushed: envbuild push {env.name}",
-        ) from error
+def _manifest(there: Repository, wanted: str, ref: str, platforms: tuple[str, ...]) -> Manifest:
+    found = there.manifest(wanted)
+    if isinstance(found, Index):
+        fitting = [each for each in found.manifests if each.platform in platforms]
+        if len(fitting) != 1:
+            said = ", ".join(filter(None, (each.platform for each in found.manifests))) or "none that is named"
+            raise GateError(f"{ref} is for {said}, and not for {' or '.join(platforms)}")
+        found = there.manifest(fitting[0].digest)
     if not isinstance(found, Manifest) or found.artifact_type:
-        raise GateError(f"{there.name}:{tag} is no image")
+        raise GateError(f"{ref} is no image")
     return found
 
 

@@ -103,10 +103,13 @@ def _remote(bench: Workbench, rows: Sequence[str]) -> tuple[tuple[Entry, ...], d
         with tempfile.TemporaryDirectory(prefix="set-", dir=store.make_folder(bench.cache)) as scratch:
             found = resolve(bench, env, wanted.proven, Wanted(), Path(scratch), bench.sink)
         against += found.verified.findings
-        repositories[wanted.repository] = found.there
+        repositories[wanted.repository] = found.image.there
         entries.append(
             Entry(
-                environment=row, repository=wanted.repository, image=found.manifest.descriptor.digest, own=wanted.id_tag
+                environment=row,
+                repository=wanted.repository,
+                image=found.image.manifest.descriptor.digest,
+                own=wanted.id_tag,
             )
         )
     if errors(against):
