@@ -21,6 +21,7 @@ from envbuild.cli import (
     questions,
     rendering,
     rows,
+    sbom,
     shipping,
     start,
     trust,
@@ -42,6 +43,7 @@ rendering.register(app)
 questions.register(app)
 images.register(app)
 shipping.register(app)
+sbom.register(app)
 provision.register(app)
 doctor.register(app)
 diagnose.register(app)

@@ -1,7 +1,8 @@
-"""What travels with an image: its evidence, its manifest's binding, its lock. Each is an artifact that refers to it.
+"""What travels with an image: its evidence, its manifest's binding, its lock, its bill of materials.
 
-An artifact is an OCI manifest with an ``artifactType`` and a ``subject`` (OCI image specification 1.1, "Guidelines for
-Artifact Usage"), so registries keep and copy it as they do an image, and other tools show it (``oras discover``).
+Each is an artifact that refers to it: an OCI manifest with an ``artifactType`` and a ``subject`` (OCI image
+specification 1.1, "Guidelines for Artifact Usage"), so registries keep and copy it as they do an image, and other tools
+show it (``oras discover``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from envbuild.registry.manifests import OCI_EMPTY, OCI_MANIFEST, digest_of, dump
 
 EVIDENCE = "application/vnd.envbuild.evidence.v1+json"
 BINDING = "application/vnd.envbuild.binding.v1+json"
+SBOM = "application/vnd.cyclonedx+json"
 LOCK = "application/vnd.envbuild.lock.v1+json"
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 _EMPTY = Descriptor(media_type=OCI_EMPTY, digest=digest_of(b"{}"), size=2)
@@ -79,6 +81,11 @@ def of_binding(envelope: bytes) -> Artifact:
 def of_lock(data: bytes) -> Artifact:
     """The lock that an image was built from."""
     return Artifact(kind=LOCK, files=(("lock.json", LOCK, data),))
+
+
+def of_sbom(data: bytes) -> Artifact:
+    """What the image is made of, as a CycloneDX document."""
+    return Artifact(kind=SBOM, files=(("sbom.cdx.json", SBOM, data),))
 
 
 def attach(repository: Repository, subject: Descriptor, artifacts: Sequence[Artifact], blobs: Blobs) -> None:

@@ -21,6 +21,7 @@ from envbuild.evidence import Binding
 from envbuild.model import Environment, Level
 from envbuild.pipeline import attached
 from envbuild.pipeline.locate import locate, own_target, require_level
+from envbuild.pipeline.materials import bill
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.names import derived_names, names
 from envbuild.pipeline.packing import Layers, Packing, config_descriptor
@@ -265,6 +266,7 @@ def _beside(bench: Workbench, planned: Plan, there: Repository, own: Blobs, subj
     artifacts = [artifact for path in planned.records if (artifact := attached.of_record(path)) is not None]
     if planned.lock is not None:
         artifacts.append(attached.of_lock(planned.lock.read_bytes()))
+    artifacts.append(attached.of_sbom(bill(bench, planned.ref, planned.info).data))
     key = bench.signing_key
     if key is not None:
         binding = Binding(environment=planned.env.name, manifest=subject.digest, config=config)

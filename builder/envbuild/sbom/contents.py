@@ -48,18 +48,14 @@ def contents(image: ImageArchive, scratch: Path) -> Contents:
     """The parts of an image that was read with ``wanted``, while its examiner is open."""
     texts = Texts(image)
     system = release(texts)
-    packages = python.parts(texts, {})
-    versions = {site: part.version for part in packages if (site := _site(part, "deepspeed"))}
-    ops = native.parts(image, versions, texts.problems)
-    if ops:
-        packages = python.parts(
-            texts, {f"{site}/deepspeed": tuple(op.ref for op in found) for site, found in ops.items()}
-        )
+    packages = python.packages(texts)
+    ops = native.parts(texts, {each.folder: each.version for each in packages if each.key == "deepspeed"})
+    brought = {f"{site}/deepspeed": tuple(op.ref for op in found) for site, found in ops.items()}
     parts = [
         *_system(system),
         *debian.parts(texts, system),
         *rpm.parts(texts, system, scratch),
-        *packages,
+        *python.parts(texts, packages, brought),
         *(op for found in ops.values() for op in found),
     ]
     labels = image.labels
@@ -68,16 +64,11 @@ def contents(image: ImageArchive, scratch: Path) -> Contents:
         digest=image.identity.config_digest,
         name=labels.get(LABEL_ENV) or "image",
         created=created if isinstance(created, str) else "",
-        properties=tuple(_properties(image, labels.get(LABEL_TARGET, ""), [op for found in ops.values() for op in found])),
-        parts=tuple(sorted(parts, key=lambda part: part.ref)),
+        properties=tuple(_properties(image, labels.get(LABEL_TARGET, ""), parts)),
+        # A database that names a package twice has it once.
+        parts=tuple(part for _, part in sorted({part.ref: part for part in parts}.items())),
         problems=tuple(dict.fromkeys(texts.problems)),
     )
-
-
-def _site(part: Part, name: str) -> str:
-    """The folder of packages in which a package of that name lies; empty for another."""
-    mine = part.purl is not None and part.purl.name == name
-    return part.places[0].lstrip("/").rpartition("/")[0] if mine else ""
 
 
 def _system(system: Release) -> list[Part]:
@@ -87,7 +78,7 @@ def _system(system: Release) -> list[Part]:
                  description=system.name)]  # fmt: skip
 
 
-def _properties(image: ImageArchive, target: str, ops: list[Part]) -> list[tuple[str, str]]:
+def _properties(image: ImageArchive, target: str, parts: list[Part]) -> list[tuple[str, str]]:
     said = [
         ("image:config", image.identity.config_digest),
         ("image:platform", f"{image.config.get('os', '')}/{image.config.get('architecture', '')}"),
@@ -95,5 +86,4 @@ def _properties(image: ImageArchive, target: str, ops: list[Part]) -> list[tuple
     ]
     if target:
         said.append(("envbuild:target", target))
-    named = {pair for op in ops for pair in op.properties if pair[0] in ("native:compiler", "native:isa")}
-    return [*said, *sorted(named)]
+    return [*said, *sorted({pair for part in parts for pair in part.properties if pair[0] == native.COMPILER})]

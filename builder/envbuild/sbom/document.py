@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import hashlib
 import json
 import re
 import uuid
 from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import __version__
@@ -14,15 +18,26 @@ from envbuild.sbom.part import Contents, Part, Purl
 
 if TYPE_CHECKING:
     from cyclonedx.contrib.license.factories import LicenseFactory
+    from cyclonedx.model import Property
     from cyclonedx.model.component import Component
     from cyclonedx.model.license import License
     from packageurl import PackageURL
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
 FORMAT = "CycloneDX 1.6"
+_LONGEST = 1000
 # Before these, envbuild's own properties need a name that nobody else's have.
 _PREFIX = "envbuild:"
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+@functools.cache
+def revision() -> str:
+    """What makes documents, as a name: while it is the same, the same image gives the same bytes."""
+    digest = hashlib.sha256(f"{__version__} {version('cyclonedx-python-lib')}".encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def dump(contents: Contents) -> bytes:
@@ -31,16 +46,16 @@ def dump(contents: Contents) -> bytes:
     Its serial number is made from the image's digest, its timestamp is the image's own.
     """
     from cyclonedx.contrib.license.factories import LicenseFactory
-    from cyclonedx.model import Property
     from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.bom_ref import BomRef
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.dependency import Dependency
     from cyclonedx.output.json import JsonV1Dot6
 
     maker = _Maker(LicenseFactory())
     image = Component(
-        type=ComponentType.CONTAINER, bom_ref=contents.digest, name=contents.name, version=contents.digest,
-        properties=[Property(name=_named(name), value=value) for name, value in contents.properties],
+        type=ComponentType.CONTAINER, bom_ref=contents.digest, name=_text(contents.name), version=contents.digest,
+        properties=_properties(contents.properties),
     )  # fmt: skip
     created = _instant(contents.created)
     bom = Bom(
@@ -49,13 +64,13 @@ def dump(contents: Contents) -> bytes:
             timestamp=created or datetime.datetime.fromtimestamp(0, datetime.timezone.utc), component=image
         ),
         components=[maker.component(part) for part in contents.parts],
-        properties=[Property(name=f"{_PREFIX}incomplete", value=problem) for problem in contents.problems],
+        properties=_properties(("incomplete", problem) for problem in contents.problems),
     )
     bom.metadata.tools.components.add(
         Component(type=ComponentType.APPLICATION, bom_ref="tool:envbuild", name="envbuild", version=__version__)
     )
-    refs = {component.bom_ref.value: component.bom_ref for component in bom.components}
-    needed = {need for part in contents.parts for need in part.needs}
+    refs = {part.ref: BomRef(_ref(part)) for part in contents.parts}
+    needed = {need for part in contents.parts for need in part.needs if need != part.ref}
     # What nobody in the image asks for is what somebody wanted in it.
     roots = [ref for name, ref in refs.items() if name not in needed] or list(refs.values())
     bom.dependencies.add(Dependency(ref=image.bom_ref, dependencies=[Dependency(ref=ref) for ref in roots]))
@@ -75,25 +90,25 @@ class _Maker:
 
     def component(self, part: Part) -> Component:
         """One part, with what it carries."""
-        from cyclonedx.model import HashAlgorithm, HashType, Property
+        from cyclonedx.model import HashAlgorithm, HashType
         from cyclonedx.model.component import Component, ComponentType
         from cyclonedx.model.component_evidence import ComponentEvidence, Occurrence
 
         return Component(
             type=ComponentType(part.kind),
-            bom_ref=part.ref,
+            bom_ref=_ref(part),
             group=part.group or None,
-            name=part.name,
-            version=part.version or None,
-            description=part.description or None,
-            publisher=part.publisher or None,
+            name=_text(part.name),
+            version=_text(part.version) or None,
+            description=_text(part.description) or None,
+            publisher=_text(part.publisher) or None,
             purl=_purl(part.purl) if part.purl is not None else None,
             licenses=self._stated(part.licences),
             hashes=[HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else (),
-            evidence=ComponentEvidence(occurrences=[Occurrence(location=place) for place in part.places])
+            evidence=ComponentEvidence(occurrences=[Occurrence(location=_text(place)) for place in part.places])
             if part.places
             else None,
-            properties=[Property(name=_named(name), value=value) for name, value in part.properties],
+            properties=_properties(part.properties),
             components=[self.component(each) for each in part.inside],
         )
 
@@ -101,7 +116,7 @@ class _Maker:
         """One expression stands alone, or there are any number of licences: the schema allows no mixture."""
         from cyclonedx.model.license import LicenseExpression
 
-        found = [self._licences.make_from_string(name) for name in names]
+        found = [self._licences.make_from_string(_text(name)) for name in names]
         if len(found) > 1:
             found = [
                 self._licences.make_with_name(each.value) if isinstance(each, LicenseExpression) else each
@@ -110,17 +125,33 @@ class _Maker:
         return found
 
 
-def _named(name: str) -> str:
-    return name if name.startswith(_PREFIX) else f"{_PREFIX}{name}"
+def _properties(pairs: Iterable[tuple[str, str]]) -> list[Property]:
+    from cyclonedx.model import Property
+
+    return [Property(name=f"{_PREFIX}{name}", value=_text(value)) for name, value in pairs]
 
 
-def _purl(purl: Purl) -> PackageURL:
+def _text(value: str) -> str:
+    """Bytes that were no UTF-8 as escapes, and no more than the schema allows of a version."""
+    return value.encode("utf-8", "backslashreplace").decode()[:_LONGEST]
+
+
+def _ref(part: Part) -> str:
+    # In full: two long names may differ at their ends.
+    return part.ref.encode("utf-8", "backslashreplace").decode()
+
+
+def _purl(purl: Purl) -> PackageURL | None:
     from packageurl import PackageURL
 
-    return PackageURL(
-        type=purl.type, namespace=purl.namespace or None, name=purl.name, version=purl.version or None,
-        qualifiers={name: value for name, value in purl.qualifiers.items() if value},
-    )  # fmt: skip
+    try:
+        return PackageURL(
+            type=purl.type, namespace=_text(purl.namespace) or None, name=_text(purl.name),
+            version=_text(purl.version) or None,
+            qualifiers={name: _text(value) for name, value in purl.qualifiers.items() if value},
+        )  # fmt: skip
+    except ValueError:  # a name of slashes alone
+        return None
 
 
 def _instant(text: str) -> datetime.datetime | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections.abc import Mapping
 
 from envbuild.elf.isa import Isa
-from envbuild.judge.archive import ImageArchive
 from envbuild.judge.files import facts_of
 from envbuild.sbom.part import Part
+from envbuild.sbom.texts import Texts
 
-_OP = re.compile(r"(?P<site>(?:.+/)?(?:site|dist)-packages)/deepspeed/ops/(?:.+/)?(?P<name>[a-z0-9_]+?)_op(?:\.[^/]*)?\.so")
+COMPILER = "native:compiler"
+
+_OP = re.compile(
+    r"(?P<site>(?:.+/)?(?:site|dist)-packages)/deepspeed/ops/(?:.+/)?(?P<name>[a-z0-9_]+?)_op(?:\.[^/]*)?\.so"
+)
 
 
 def wanted(path: str) -> bool:
@@ -18,14 +22,14 @@ def wanted(path: str) -> bool:
     return _OP.fullmatch(path) is not None
 
 
-def parts(image: ImageArchive, versions: dict[str, str], problems: list[str]) -> dict[str, list[Part]]:
+def parts(texts: Texts, versions: Mapping[str, str]) -> dict[str, list[Part]]:
     """The ops by their folder of packages.
 
     Args:
-        image: Read with a visitor that looks at what is ``wanted``.
+        texts: Of an image that was read with a visitor which looks at what is ``wanted``.
         versions: DeepSpeed's, by that folder.
-        problems: Takes what could not be read.
     """
+    image = texts.image
     found: dict[str, list[Part]] = {}
     for path in sorted(image.entries):
         match, entry = _OP.fullmatch(path), image.entries[path]
@@ -33,10 +37,12 @@ def parts(image: ImageArchive, versions: dict[str, str], problems: list[str]) ->
             continue
         facts = facts_of(entry)
         if facts is None or facts.fault is not None:
-            problems.append(f"/{path}: {facts.fault.message if facts and facts.fault else 'it was not looked at'}")
+            texts.problems.append(
+                f"/{path}: {facts.fault.message if facts and facts.fault else 'it was not looked at'}"
+            )
         properties: list[tuple[str, str]] = []
         if facts is not None and facts.elf is not None:
-            properties += (("native:compiler", each) for each in facts.elf.comment)
+            properties += ((COMPILER, each) for each in facts.elf.comment)
             properties += (("native:needs", each) for each in facts.elf.needed)
         if facts is not None and isinstance(facts.isa, Isa):
             properties += _instructions(facts.isa)
@@ -60,7 +66,6 @@ def parts(image: ImageArchive, versions: dict[str, str], problems: list[str]) ->
 
 
 def _instructions(isa: Isa) -> list[tuple[str, str]]:
-    sums: Counter[str] = Counter()
-    for use in isa.uses:
-        sums[use.extension] += use.count
-    return [("native:isa", isa.level), *(("native:isa:extension", name) for name in sorted(sums))]
+    """All that the code uses, also where it asks the CPU first."""
+    extensions = sorted({use.extension for use in isa.uses})
+    return [("native:isa", isa.level or "beyond x86-64-v4"), *(("native:isa:extension", name) for name in extensions)]

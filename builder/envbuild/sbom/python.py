@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
@@ -38,8 +38,16 @@ def wanted(path: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """One package: where its metadata lies, and what they say."""
+class Package:
+    """One package.
+
+    Attributes:
+        place: Folder of its metadata, or their file.
+        folder: In which that lies.
+        raw: What the metadata say.
+        ref: As in ``Part``.
+        record: Its RECORD; empty without one.
+    """
 
     place: str
     folder: str
@@ -51,17 +59,18 @@ class _Found:
 
     @property
     def key(self) -> str:
+        """Its normalised name."""
         return canonicalize_name(self.name)
 
 
-def parts(texts: Texts, brought: Mapping[str, tuple[str, ...]]) -> list[Part]:
+def parts(texts: Texts, found: Sequence[Package], brought: Mapping[str, tuple[str, ...]]) -> list[Part]:
     """Every package, with what it needs of its own folder and what it carries with it.
 
     Args:
         texts: Of the image.
+        found: Its packages.
         brought: References of other parts that a package needs, by its folder and normalised name, ``folder/name``.
     """
-    found = list(_found(texts))
     owners = _owners(found)
     installed = [each for each in found if each.place not in owners]
     carried: dict[str, list[Part]] = {}
@@ -78,7 +87,12 @@ def parts(texts: Texts, brought: Mapping[str, tuple[str, ...]]) -> list[Part]:
     ]  # fmt: skip
 
 
-def _found(texts: Texts) -> Iterator[_Found]:
+def packages(texts: Texts) -> list[Package]:
+    """Every package that an image has the metadata of, also those inside of others."""
+    return list(_packages(texts))
+
+
+def _packages(texts: Texts) -> Iterator[Package]:
     seen: set[str] = set()
     for path in texts.paths(_METADATA):
         match = _METADATA.fullmatch(path)
@@ -93,13 +107,13 @@ def _found(texts: Texts) -> Iterator[_Found]:
             ref += f"#/{place}"
         seen.add(ref)
         record = texts.bytes(f"{place}/RECORD") if place.endswith(".dist-info") else b""
-        yield _Found(
+        yield Package(
             place=place, folder=(match and match["folder"]) or "", name=name, version=version, raw=raw, ref=ref,
             record=record,
         )  # fmt: skip
 
 
-def _owners(found: list[_Found]) -> dict[str, str]:
+def _owners(found: Sequence[Package]) -> dict[str, str]:
     """Of each package that another one carries with it, that one's place."""
     installed = [each for each in found if _PACKAGES.search(each.folder)]
     owners = {
@@ -123,7 +137,7 @@ def _above(folder: str) -> Iterable[str]:
     return ("/".join(parts[:count]) for count in range(len(parts), 1, -1))
 
 
-def _part(each: _Found, texts: Texts, *, needs: tuple[str, ...] = (), inside: tuple[Part, ...] = ()) -> Part:
+def _part(each: Package, texts: Texts, *, needs: tuple[str, ...] = (), inside: tuple[Part, ...] = ()) -> Part:
     properties = []
     if each.record:
         properties.append(("python:record:sha256", hashlib.sha256(each.record).hexdigest()))
@@ -166,7 +180,7 @@ def _wheel(text: str) -> str:
     return stated if isinstance(stated, str) and re.fullmatch(r"[0-9a-f]{64}", stated) else ""
 
 
-def _needs(installed: list[_Found], architecture: str) -> dict[str, set[str]]:
+def _needs(installed: list[Package], architecture: str) -> dict[str, set[str]]:
     """References by place. Needs of an extra count once somebody asks for it."""
     newest = max((_python(each) for each in installed), key=lambda text: [int(part) for part in text.split(".")],
                  default="3.0")  # fmt: skip
@@ -188,7 +202,7 @@ def _needs(installed: list[_Found], architecture: str) -> dict[str, set[str]]:
     return needs
 
 
-def _python(each: _Found) -> str:
+def _python(each: Package) -> str:
     match = _PYTHON.search(each.folder)
     return match[1] if match else "3.0"
 
@@ -205,5 +219,5 @@ def _requirements(raw: RawMetadata, python: str, architecture: str, extra: str) 
             need = Requirement(text)
             if need.marker is None or need.marker.evaluate(environment):
                 yield need
-        except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, ValueError):
+        except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, ValueError):  # noqa: PERF203
             continue
