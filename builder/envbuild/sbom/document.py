@@ -145,13 +145,15 @@ def _purl(purl: Purl) -> PackageURL | None:
     from packageurl import PackageURL
 
     try:
-        return PackageURL(
+        found = PackageURL(
             type=purl.type, namespace=_text(purl.namespace) or None, name=_text(purl.name),
             version=_text(purl.version) or None,
             qualifiers={name: _text(value) for name, value in purl.qualifiers.items() if value},
         )  # fmt: skip
-    except ValueError:  # a name of slashes alone
+    except ValueError:
         return None
+    # Of a name of slashes alone nothing is left.
+    return found if found.name else None
 
 
 def _instant(text: str) -> datetime.datetime | None:
