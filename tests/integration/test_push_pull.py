@@ -33,14 +33,14 @@ from envbuild.judge import archive
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Level
 from envbuild.net import NetworkError
-from envbuild.pipeline import listing, pruning
+from envbuild.pipeline import attached, listing, pruning
 from envbuild.pipeline import pull as pulling
 from envbuild.pipeline import push as pushing
 from envbuild.pipeline.build import up_to_date
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import FindingsError, prepare
 from envbuild.pipeline.prove import claims
-from envbuild.pipeline.remote import repository
+from envbuild.pipeline.remote import blobs, repository
 from envbuild.pipeline.wanted import Wanted, parse_age
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
@@ -200,6 +200,18 @@ def test_what_was_pushed_comes_back_and_counts_as_proven(world: World) -> None:
     current = up_to_date(world.bench(), world.target)
     assert current is not None and current.level is Level.CPU
     assert not list((world.folder / "puller/cache/blobs/sha256").glob("*.part"))
+
+
+def test_what_it_is_made_of_lies_beside_it(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    pushed = world.push()
+    there = world.there
+    subject = there.resolve("validated")
+    assert subject is not None
+    (found,) = attached.attached(there, subject, ("application/vnd.cyclonedx+json",), blobs(world.bench()))
+    data = attached.file_of(found, "application/vnd.cyclonedx+json")
+    assert data is not None and json.loads(data)["metadata"]["component"]["version"] == pushed.config == info.id
 
 
 def test_only_layers_that_are_missing_move(world: World) -> None:
