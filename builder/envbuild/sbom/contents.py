@@ -85,5 +85,5 @@ def _properties(image: ImageArchive, target: str, parts: list[Part]) -> list[tup
         *(("image:layer", diff_id) for diff_id in image.identity.diff_ids),
     ]
     if target:
-        said.append(("envbuild:target", target))
+        said.append(("target", target))
     return [*said, *sorted({pair for part in parts for pair in part.properties if pair[0] == native.COMPILER})]
