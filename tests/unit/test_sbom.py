@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
+import re
 import struct
 import tarfile
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,11 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from envbuild import sbom
+from envbuild import evidence, sbom
+from envbuild.engines import ImageInfo
+from envbuild.events import Event, PhaseStarted
+from envbuild.pipeline import materials
+from envbuild.pipeline.workbench import Workbench
 from rpm_made import package, sqlite_file
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -277,3 +283,48 @@ def test_what_cannot_be_read_is_said_in_the_document(tmp_path: Path, files: File
     document = made(tmp_path, image(files))
     (problem,) = said(document, "incomplete")
     assert told in problem
+
+
+class Engine:
+    """It has one image, and counts how often that was asked for."""
+
+    def __init__(self) -> None:
+        self.saved = 0
+
+    @contextlib.contextmanager
+    def save(self, ref: str) -> Iterator[io.BytesIO]:
+        self.saved += 1
+        yield image(SYSTEM, PACKAGES)
+
+
+def test_an_image_is_read_once_and_again_where_the_file_was_damaged() -> None:
+    engine, told = Engine(), list[Event]()
+    bench = Workbench(sink=told.append)
+    bench.__dict__["engine"] = engine
+    info = ImageInfo(id="sha256:" + "1" * 64, diff_ids=(), labels=(), env=(), architecture="amd64", os="linux", size=1,
+                     created="", repo_tags=(), repo_digests=())  # fmt: skip
+    assert evidence.digest_of(info.id) is None
+    first = materials.bill(bench, "a:1", info)
+    assert not first.cached and any(isinstance(event, PhaseStarted) and event.phase == "sbom" for event in told)
+    assert first.counts == {"deb": 4, "op": 1, "os": 1, "pypi": 5} and first.problems == ()
+    told.clear()
+    again = materials.bill(bench, "a:1", info)
+    assert again.cached and again.data == first.data and engine.saved == 1 and not told
+    (kept,) = (bench.cache / "sbom").iterdir()
+    kept.write_bytes(first.data[:100])
+    assert materials.bill(bench, "a:1", info).data == first.data and engine.saved == 2
+    assert kept.read_bytes() == first.data
+
+
+def test_every_property_is_explained(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/sbom.md").read_text()
+    database = sqlite_file(tmp_path, (package("glibc", "2.28", files={}, arch="x86_64"),))
+    root: Files = (*PACKAGES, ("var/lib/rpm/rpmdb.sqlite", database), ("var/lib/rpm/Packages", b"no database"),
+                   (f"{SITE}/x.dist-info/METADATA", b""))  # fmt: skip
+    config = {"Labels": {"io.envbuild.target": "t", "io.envbuild.environment": "cpu"}}
+    documents = [made(tmp_path, image(*layers, config=config)) for layers in ((SYSTEM,), (root,))]
+    names = set(re.findall(r'"envbuild:([^"]+)"', json.dumps(documents)))
+    assert {"target", "incomplete", "native:isa", "rpm:architecture"} <= names
+    assert {name for name in names if f"`{name}`" not in text} == set()
+    refs = {part["bom-ref"].partition(":")[0] for document in documents for part in document["components"]}
+    assert refs == {"os", "deb", "rpm", "pypi", "op"} and all(f"`{ref}:`" in text for ref in refs)

@@ -112,6 +112,7 @@ def _files(cache: Path, now: float) -> Iterator[Item]:
         ("blobs/sha256/*", _BLOBS, "a layer of a transfer that was not finished"),
         ("blobs/uploads/*", _BLOBS, "where an upload had got to"),
         ("blobs/sha256/.packing.*", _BLOBS, "a layer that was not packed to its end"),
+        ("sbom/*.json", _LOGS, "what an image is made of, which can be read again"),
         ("logs/*.log", _LOGS, "a log of more than 30 days ago"),
     ):
         for path in sorted(cache.glob(pattern)):
