@@ -7,7 +7,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCES = [REPOSITORY / "builder/envbuild" / folder for folder in ("judge", "pipeline")]
-ID = r"(?:gate|content|smoke|verify|host)(?:\.[a-z0-9]+)+"
+ID = r"(?:gate|content|smoke|verify)(?:\.[a-z0-9]+)+"
 # Names of files and of fields of reports that look like an id.
 NONE = {"content.py", "smoke.py", "content.inspect"}
 
