@@ -15,7 +15,8 @@ demo: setup engine-start ## Build, prove and tag the cpu row, then show its evid
 	$(BIN)/envbuild show cpu
 
 test: setup check compiler rpm-tools engine-start ## Run every check and every test (all set-up included)
-	$(PY) -m pytest tests/unit tests/golden tests/cli tests/integration tests/sabotage
+	$(PY) -m pytest -n auto tests/unit tests/golden tests/cli
+	$(PY) -m pytest tests/integration tests/sabotage
 
 check: lint type ## Lint, types, layers, Dockerfiles, shell
 

@@ -218,6 +218,11 @@ class Asked:
         return self.headers.get("authorization", "")
 
 
+def query(asked: Asked) -> dict[str, str]:
+    """A request's query; of several values of one name, the first."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(asked.path).query).items()}
+
+
 class Exchange:
     """One request and its answer, as an action sees it."""
 
@@ -443,18 +448,22 @@ class FakeTokens:
     """A fake of a token server, and of a registry that wants its tokens: distribution's "Token Authentication".
 
     Attributes:
-        users: Passwords by name; without a user, everybody may pull.
+        users: Passwords by name; who has one may push.
+        anonymous: Whether everybody may pull.
         refresh: An identity token that is as good as a password, for POST.
         refused: Actions (``push``) that no token is given for.
         says: Answers in place of a token, where set.
         realm: Where the challenge sends to.
+        challenge: The whole challenge, in place of the one of the protocol.
     """
 
     users: dict[str, str] = field(default_factory=dict)
+    anonymous: bool = True
     refresh: str = ""
     refused: tuple[str, ...] = ()
     says: bytes | None = None
     realm: str = ""
+    challenge: str = ""
     valid: dict[str, set[str]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
 
@@ -490,7 +499,7 @@ class FakeTokens:
         if authorization:
             name, _, password = base64.b64decode(authorization.split()[1]).decode().partition(":")
             return name if self.users.get(name) == password else None
-        return None if form.get("refresh_token") else ""
+        return "" if self.anonymous and not form.get("refresh_token") else None
 
     def admits(self, exchange: Exchange) -> bool:
         """Whether a request has a good token; else it has been answered."""
@@ -504,7 +513,7 @@ class FakeTokens:
         if known is not None and (not wanted or wanted in known):
             return True
         error = "" if known is None else ',error="insufficient_scope"'
-        challenge = f'Bearer realm="{self.realm}",service="it",scope="{wanted}"{error}'
+        challenge = self.challenge or f'Bearer realm="{self.realm}",service="it",scope="{wanted}"{error}'
         exchange.reply(401, b'{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}', {
             "WWW-Authenticate": challenge, "Content-Type": "application/json"
         })  # fmt: skip
@@ -591,3 +600,54 @@ class FakeReferrers:
             "manifests": found[start : start + self.page],
         }
         exchange.reply(200, json.dumps(index).encode(), headers)
+
+
+class FakeUploads:
+    """A fake of uploads that can be taken up where they broke off, as the OCI distribution specification 1.1 has it
+    ("Pushing a blob in chunks") and distribution 2.x has not: its ``_state`` only fits what came whole (distribution
+    pull request 3755, in 3.0). An upload whose bytes were refused stays as it is.
+    """
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._taken: dict[str, bytearray] = {}
+        front.on(r"^POST .*/blobs/uploads/$", self._begin)
+        front.on(r"^(GET|PATCH|PUT) .*/blobs/uploads/fake-", self._upload)
+
+    def _begin(self, exchange: Exchange) -> None:
+        name = f"fake-{secrets.token_hex(8)}"
+        self._taken[name] = bytearray()
+        exchange.reply(202, b"", {"Location": f"{exchange.path}{name}?_state=canary", "Range": "0-0"})
+
+    def _upload(self, exchange: Exchange) -> None:
+        parts = urlsplit(exchange.path)
+        base, _, name = parts.path.rpartition("/")
+        taken = self._taken.get(name)
+        if taken is None:
+            exchange.reply(404, b'{"errors": [{"code": "BLOB_UPLOAD_UNKNOWN"}]}')
+            return
+        if exchange.method == "PUT":
+            self._finish(exchange, base, name, parse_qs(parts.query)["digest"][0])
+            return
+        status = 204
+        if exchange.method == "PATCH":
+            start = int(exchange.headers["content-range"].partition("-")[0])
+            status = 202 if start == len(taken) else 416
+            for piece in exchange.body():
+                taken += piece if status == 202 else b""
+        state = {"Location": f"{base}/{name}?_state=canary", "Range": f"0-{max(len(taken) - 1, 0)}"}
+        exchange.reply(status, b"", state)
+
+    def _finish(self, exchange: Exchange, base: str, name: str, digest: str) -> None:
+        data = bytes(self._taken[name])
+        if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+            exchange.reply(400, b'{"errors": [{"code": "DIGEST_INVALID", "message": "not what was sent"}]}')
+            return
+        with contextlib.closing(http.client.HTTPConnection(self._front.upstream, timeout=20)) as real:
+            real.request("POST", f"{base}/")
+            begun = real.getresponse()
+            begun.read()
+            there = begun.headers["Location"].partition(self._front.upstream)[2]
+            real.request("PUT", f"{there}&digest={digest}", body=data)
+            exchange.reply(real.getresponse().status)
+        del self._taken[name]

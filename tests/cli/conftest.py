@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-ENVBUILD = str(Path(sys.executable).with_name("envbuild"))
+# Another checkout than the installed one brings its own program.
+ENVBUILD = os.environ.get("ENVBUILD_TEST_PROGRAM") or str(Path(sys.executable).with_name("envbuild"))
 SETTINGS = ("ENVBUILD_", "DOCKER_", "PIP_", "UV_", "PYTHON", "NO_COLOR", "CI", "COLUMNS", "TERMINAL_WIDTH", "XDG_")
 
 

@@ -420,3 +420,31 @@ def test_standard_input_that_is_closed(command: str) -> None:
     done = subprocess.run(["sh", "-c", f'"$0" {command} - <&-', envbuild], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "is closed" in done.stderr
+
+
+# --- registries -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["pull", "cpu"], ["images", "--remote"]])
+def test_without_a_registry_it_is_said_how_to_name_one(command: list[str], cli: Any) -> None:
+    refused(cli(*command), 2, "no registry is configured", r"\[registry\] name")
+    document(cli(*command, "--json"), 2, "input")
+
+
+def test_a_registry_that_does_not_answer_is_exit_code_3(cli: Any) -> None:
+    refused(cli("pull", "cpu", "--registry", "127.0.0.1:1/team"), 3, "127.0.0.1:1", "does not answer")
+    document(cli("pull", "cpu", "--registry", "127.0.0.1:1/team", "--json", "-q"), 3, "registry")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pull", "cpuu"], "cpuu"),
+        (["pull", "cpu", "--require", "best"], "--require"),
+        (["pull", "cpu", "--max-age", "soon"], "--max-age"),
+        (["promote", "cpu", "h200-cu130"], "--set"),
+        (["promote", "cpu", "--set", "validated"], "cannot be the name of a release"),
+    ],
+)
+def test_bad_words_for_a_registry(arguments: list[str], said: str, cli: Any) -> None:
+    refused(cli(*arguments), 2, said)

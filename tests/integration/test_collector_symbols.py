@@ -102,3 +102,27 @@ def test_no_damage_breaks_the_reader(tmp_path: Path) -> None:
         symbols.absent(symbols.undefined(str(target)), str(tmp_path))
         symbols.nccl_lacks([str(target)], [str(target)])
     assert symbols.undefined(sys.executable) is not None
+
+
+def test_what_a_library_without_versions_lacks(tmp_path: Path) -> None:
+    script = tmp_path / "map"
+    script.write_text("V_1 { global: one; two; };")
+    (tmp_path / "real").mkdir()
+    code, soname = "int one(void) { return 1; } int two(void) { return 2; }", "-Wl,-soname,libv.so.1"
+    real = build(tmp_path / "real/libv.so.1", code, f"-Wl,--version-script={script}", soname)
+    calls = "int one(void); int two(void); int other(void); int call(void) { return one() + two() + other(); }"
+    asker = build(tmp_path / "asker.so", calls, "-Wl,--no-as-needed", "-xnone", real)
+    with symbols.Symbols(asker) as each:
+        assert sorted(each.versioned("libv.so.1")) == ["one", "two"]
+        assert each.versioned("libc.so.6") == []
+    stub = build(tmp_path / "libv.so.1", "int one(void) { return 1; }", soname)
+    whole = build(tmp_path / "whole/libv.so.1", code, soname)
+
+    def file(path: str, **changes: object) -> dict[str, object]:
+        asks = [["libv.so.1", "V_1", False]] if path == asker else []
+        return {"kind": "shared", "soname": "libv.so.1", "versioned": False, "requires": asks, **changes}
+
+    files = {asker: file(asker, soname=None), stub: file(stub), whole: file(whole), real: file(real, versioned=True)}
+    assert symbols.unversioned_lack(files) == {stub: ["two"]}
+    Path(stub).write_bytes(b"")
+    assert symbols.unversioned_lack(files) == {}

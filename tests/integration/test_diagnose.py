@@ -135,6 +135,6 @@ def test_a_build_says_its_cause(proven: dict[str, object], engine: DockerEngine,
     log = tmp_path / "build.log"
     request = BuildRequest(context=tmp_path, dockerfile=dockerfile, tag=tag, platform="linux/amd64", network="none")
     with pytest.raises(BuildError) as raised, explained(Workbench(), log):
-        engine.build(request, log=log, timeout=90)
+        engine.build(request, log=log, timeout=600)
     assert [cause.kind for cause in raised.value.causes] == ["apt-package-missing"]
     assert "no-such-package" in raised.value.causes[0].cause

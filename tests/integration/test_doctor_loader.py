@@ -231,6 +231,43 @@ def compare_in_image(engine: DockerEngine, image: str, library_path: str) -> Non
         assert provider.real in imported, name
 
 
+@pytest.mark.parametrize(
+    "kind", ["text", "empty", "half", "folder", "device", "program", "dangling", "foreign", "other"]
+)
+def test_what_stands_in_the_place_of_a_library_ends_the_search_or_is_passed_over(tmp_path: Path, kind: str) -> None:
+    bench = Bench(tmp_path.resolve())
+    bench.make("good/libv.so.1")
+    op = str(bench.make("op.so", "good/libv.so.1", runpath=bench.at("good")))
+    place = bench.root / "bad" / "libv.so.1"
+    place.parent.mkdir()
+    whole = (bench.root / "good/libv.so.1").read_bytes()
+    if kind == "folder":
+        place.mkdir()
+    elif kind in ("device", "dangling"):
+        place.symlink_to("/dev/null" if kind == "device" else "/nowhere")
+    elif kind == "program":
+        bench.make("main", flags=("-no-pie",)).rename(place)
+    else:
+        foreign = whole[:18] + b"\xb7\0" + whole[20:]
+        content = {"text": b"GROUP ( libv.so.1.0 )", "empty": b"", "half": whole[:300], "foreign": foreign}
+        place.write_bytes(content.get(kind, whole))
+    (bench.root / "short").symlink_to("bad")
+    path = f"{bench.at('short')}/:{bench.at('bad')}"
+
+    answer = _answers(sys.executable, [op], LD_LIBRARY_PATH=path)
+    said, mapped = _really([op], LD_LIBRARY_PATH=path)
+
+    works = kind in ("dangling", "foreign", "other")
+    assert (answer.loadings[op].works, not said[0]) == (works, works), said
+    assert _real(answer) <= mapped
+    refused = [answer.refused(choice) for choice in answer.unresolved]
+    assert refused == ([] if works else ["/dev/null" if kind == "device" else str(place)])
+    if kind not in ("dangling", "foreign"):
+        assert answer.leading("libv.so.1", str(place.resolve())) == (f"{bench.at('short')}/", bench.at("bad"))
+    # Without both ways to it, all is well: the loader says the same.
+    assert answer.what_if(library_path="").loadings[op].works and not _really([op])[0][0]
+
+
 def test_what_no_glibc_loader_starts_is_told(tmp_path: Path) -> None:
     bench = Bench(tmp_path.resolve())
     bench.make("static/main", flags=("-static",))

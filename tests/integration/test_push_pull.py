@@ -12,9 +12,11 @@ import json
 import os
 import random
 import secrets
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,15 +33,18 @@ from envbuild.judge import archive
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Level
 from envbuild.net import NetworkError
+from envbuild.pipeline import attached, listing, pruning
 from envbuild.pipeline import pull as pulling
 from envbuild.pipeline import push as pushing
 from envbuild.pipeline.build import up_to_date
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import FindingsError, prepare
 from envbuild.pipeline.prove import claims
+from envbuild.pipeline.remote import blobs, repository
 from envbuild.pipeline.wanted import Wanted, parse_age
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
+from envbuild.registry import Blobs, Repository, parse
 from registries import Exchange, Front
 
 REPOSITORY = Path(__file__).parents[2]
@@ -63,6 +68,7 @@ class World:
     folder: Path
     prefix: str
     patch: pytest.MonkeyPatch
+    layer: str = ""
 
     def __post_init__(self) -> None:
         keys.make(self.folder / "farm.pem")
@@ -150,13 +156,14 @@ class World:
         return {tag.rpartition(":")[2] for info in found for tag in info.repo_tags}
 
     @property
+    def there(self) -> Repository:
+        """The row's repository in the registry."""
+        return repository(self.bench(), parse(self.names.proven), lambda event: None)
+
+    @property
     def remote(self) -> set[str]:
         """The tags that the registry has, without the lists of what refers to an image."""
-        from envbuild.pipeline.remote import repository
-        from envbuild.registry import parse
-
-        there = repository(self.bench(), parse(self.names.proven), lambda event: None)
-        return {tag for tag in there.tags() if not tag.startswith("sha256-")}
+        return {tag for tag in self.there.tags() if not tag.startswith("sha256-")}
 
     def start(self, home: str, *arguments: str) -> subprocess.Popen[bytes]:
         """The command in a process of its own."""
@@ -193,6 +200,18 @@ def test_what_was_pushed_comes_back_and_counts_as_proven(world: World) -> None:
     current = up_to_date(world.bench(), world.target)
     assert current is not None and current.level is Level.CPU
     assert not list((world.folder / "puller/cache/blobs/sha256").glob("*.part"))
+
+
+def test_what_it_is_made_of_lies_beside_it(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    pushed = world.push()
+    there = world.there
+    subject = there.resolve("validated")
+    assert subject is not None
+    (found,) = attached.attached(there, subject, ("application/vnd.cyclonedx+json",), blobs(world.bench()))
+    data = attached.file_of(found, "application/vnd.cyclonedx+json")
+    assert data is not None and json.loads(data)["metadata"]["component"]["version"] == pushed.config == info.id
 
 
 def test_only_layers_that_are_missing_move(world: World) -> None:
@@ -290,9 +309,6 @@ def test_a_tag_that_moves_meanwhile_changes_nothing(world: World) -> None:
     world.push(candidate=True)
 
     def move(exchange: Exchange) -> None:
-        from envbuild.pipeline.remote import repository
-        from envbuild.registry import parse
-
         exchange.relay()
         there = repository(world.bench(), parse(world.names.proven.replace(world.front.address, world.front.upstream)),
                            lambda event: None)  # fmt: skip
@@ -406,3 +422,122 @@ def test_what_is_missing_is_said(world: World) -> None:
     bare = Workbench(project_folder=REPOSITORY, settings={})
     with pytest.raises(EnvbuildError, match="no registry is configured"):
         pulling.pull(bare, "cpu", pulling.Wish(wanted=Wanted()))
+
+
+def test_images_tells_what_is_where_and_prune_takes_only_what_nothing_speaks_of(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    world.push()
+    bench = world.bench()
+    here = next(each for each in listing.local(bench, ["cpu"]) if each.repository == world.names.repository)
+    there = listing.remote(bench, world.prefix, ["cpu", "h200-cu130"])
+    assert (here.level, here.current, here.image, here.standing) == (Level.CPU, True, info.id, "cpu")
+    assert [(each.environment, each.level, each.tags) for each in there] == [
+        ("cpu", Level.CPU, (world.names.proven.rpartition(":")[2], "validated"))
+    ]
+    assert MIB < there[0].size_bytes < 2 * MIB and there[0].standing == "cpu, unchecked"
+    # Another one takes the name: the first has evidence, and stays; one that has neither goes.
+    unproven = world.image(MIB)
+    assert world.image(2 * MIB).id not in (info.id, unproven.id)
+    leftovers = world.folder / "pusher/cache/blobs/sha256"
+    old, fresh, held = (leftovers / f"{letter * 64}.part" for letter in "abc")
+    for path in (old, fresh, held):
+        path.write_bytes(b"x")
+    for path in (old, held):
+        os.utime(path, (0, 0))
+    with Blobs(leftovers.parent).alone(f"sha256:{'c' * 64}"):
+        planned = pruning.plan(bench, candidates=False)
+        mine = [each for each in planned if each.what in (info.id, unproven.id) or str(world.folder) in each.what]
+        assert {each.what for each in mine} >= {unproven.id, str(old)}
+        assert not {info.id, str(fresh), str(held)} & {each.what for each in planned}
+        pruning.carry_out(bench, mine)
+    assert world.engine.image(unproven.id) is None and world.engine.image(info.id) is not None
+    assert not old.exists() and fresh.exists() and held.exists()
+    world.engine.remove_unnamed(info.id)
+
+
+def test_a_candidate_is_proven_elsewhere_and_pushed_from_there(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info, level=Level.BUILT)
+    with pytest.raises(GateError, match="requires cpu"):
+        world.push()
+    world.push(candidate=True)
+    candidate = f"candidate-{world.target.rendering.id8}"
+    assert world.remote == {candidate}
+    world.forget()
+    world.home("prover")
+    with pytest.raises(GateError, match=f"it has {candidate}"):
+        world.pull()
+    world.pull(candidate=True)
+    assert world.local == {candidate}
+    # Here it is proven; it is the row's own image, as if it had been built here.
+    evidence.save(world.record(info), info.id, key=world.key)
+    pushed = world.push()
+    assert world.remote == {candidate, world.names.proven.rpartition(":")[2], "validated"}
+    assert pushed.moved < MIB // 2, "its layers are there"
+    world.forget()
+    world.home("puller")
+    assert world.pull().id == info.id
+
+
+@pytest.mark.parametrize("command", ["push", "pull"])
+def test_an_interrupt_ends_a_slow_transfer_at_once(world: World, command: str) -> None:
+    info = world.image(4 * MIB)
+    world.prove(info)
+    if command == "pull":
+        world.push()
+        world.forget()
+        world.home("puller")
+        world.layer = world.there.manifest("validated").layers[0].digest  # type: ignore[union-attr]
+    begun = threading.Event()
+
+    def slowly(exchange: Exchange) -> None:
+        begun.set()
+        if command == "push":
+            for _ in exchange.body():
+                time.sleep(0.3)
+        exchange.begin(200, {"Content-Length": str(4 * MIB)})
+        for _ in range(200):
+            exchange.give(b"x" * (1 << 12))
+            time.sleep(0.3)
+
+    world.front.on(r"^PATCH " if command == "push" else f"^GET .*/blobs/{world.layer}", slowly, 1)
+    key = world.folder / ("farm.pem" if command == "push" else "farm.pub")
+    process = world.start("pusher" if command == "push" else "puller", command, "cpu", "--key", str(key))
+    assert begun.wait(60)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and b"Traceback" not in err, err
+    assert (world.remote if command == "push" else world.local) == set()
+
+
+def test_a_name_that_is_taken_is_looked_at_before_a_layer_moves(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    world.push()
+    world.image(MIB)  # somebody else's image takes the name here
+    world.home("puller")
+    world.front.asked.clear()
+    with pytest.raises(GateError, match="never overwritten"):
+        world.pull()
+    assert sum(each.given for each in world.front.of(LAYERS)) < 64 << 10
+
+
+def test_any_image_can_be_pulled_by_its_name(world: World) -> None:
+    info = world.image(MIB)
+    world.prove(info)
+    world.push()
+    world.forget()
+    world.home("puller")
+    digest = world.there.resolve("validated").digest  # type: ignore[union-attr]
+    process = world.start("puller", "pull", "--image-only", f"{world.names.repository}:validated", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert (json.loads(out)["images"][0]["digest"], json.loads(out)["images"][0]["image"]) == (digest, info.id)
+    assert world.local == {"validated"}
+    # It was asked for by name: nothing is known of it.
+    assert up_to_date(world.bench(), world.target) is None
+    process = world.start("puller", "pull", "--image-only", f"{world.names.repository}:nothing")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 5 and b"there is no" in err

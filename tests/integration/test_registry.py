@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import json
 import os
 import secrets
-import shutil
-import socket
-import subprocess
 import tarfile
-import threading
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envbuild import base, net
+import registries
+from envbuild import base
 from envbuild.base.registry import manifest_digest
 from envbuild.engines import DockerEngine
 from envbuild.model import Environment, LockedBase
@@ -31,48 +25,19 @@ from envbuild.pipeline import locks
 from envbuild.pipeline.workbench import Workbench
 from envbuild.site.apt import AptSettings
 from envbuild.site.sections import BaseSection, NetworkSection, SiteConfig
+from registries import FakeTokens, Front
 
 REPOSITORY = Path(__file__).parents[2]
 INDEX = "application/vnd.oci.image.index.v1+json"
 APT = AptSettings(suite="bookworm", components=("main",), family="debian")
-CONFIG = """\
-version: 0.1
-log: {{level: error}}
-storage: {{filesystem: {{rootdirectory: {root}}}}}
-http: {{addr: "{address}"}}
-"""
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Debian's registry: the installed one, or one unpacked for these tests, so that no service is installed."""
-    if (found := shutil.which("docker-registry")) is not None:
-        return found
-    folder = tmp_path_factory.mktemp("deb")
-    # apt drops its rights for the download, where it can write into the folder.
-    folder.chmod(0o777)
-    for argv in (["apt-get", "download", "-qq", "docker-registry"], ["sh", "-c", "dpkg-deb -x ./*.deb ."]):
-        subprocess.run(argv, cwd=folder, check=True, capture_output=True, timeout=120)
-    return str(folder / "usr/bin/docker-registry")
-
-
-@pytest.fixture(scope="module")
-def registry(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """``127.0.0.1:PORT`` of a registry of these tests' own, without TLS, as loopback may be."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    folder = tmp_path_factory.mktemp("registry")
-    (folder / "config.yml").write_text(CONFIG.format(root=folder / "data", address=address))
-    with subprocess.Popen(
-        [program, "serve", str(folder / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        deadline = time.monotonic() + 30
-        while not net.answers(f"http://{address}/v2/", timeout=1):
-            assert process.poll() is None and time.monotonic() < deadline, "the registry did not start"
+    program = registries.program(tmp_path_factory.mktemp("deb"))
+    with registries.running(program, tmp_path_factory.mktemp("registry")) as address:
         yield address
-        process.terminate()
-        process.wait(10)
 
 
 @pytest.fixture(scope="module")
@@ -139,92 +104,88 @@ def test_an_image_for_several_platforms_is_locked_by_its_index(push: Any, regist
     assert told(f"{registry}/team/many:1") == (index, "")
 
 
-@dataclass
-class Front:
-    """What stands before the registry: how it behaves, and what it was asked."""
-
-    address: str
-    realm: str = ""
-    token: str = ""
-    digest_header: bool = True
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
+@pytest.fixture
+def tokens() -> Iterator[FakeTokens]:
+    with registries.giving_tokens(FakeTokens()) as tokens:
+        yield tokens
 
 
 @pytest.fixture
-def front(registry: str) -> Iterator[Front]:
-    """A front that wants an anonymous token, as Docker Hub does, and has what it gives from the real registry."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            said.asked.append((self.command, self.path, self.headers.get("Authorization", "")))
-            if self.path.startswith("/token"):
-                self.answer(200, json.dumps({"token": said.token}).encode(), {"Content-Type": "application/json"})
-            elif self.headers.get("Authorization") != f"Bearer {said.token}":
-                self.answer(401, b"{}", {"WWW-Authenticate": said.realm})
-            else:
-                wanted = {"Accept": self.headers.get("Accept", "")}
-                request = urllib.request.Request(f"http://{registry}{self.path}", headers=wanted)
-                with urllib.request.urlopen(request, timeout=10) as real:
-                    names = ["Content-Type"] + (["Docker-Content-Digest"] if said.digest_header else [])
-                    self.answer(200, real.read(), {name: real.headers[name] for name in names})
-
-        do_HEAD = do_GET
-
-        def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    said = Front(address=f"127.0.0.1:{server.server_address[1]}", token=secrets.token_hex(8))
-    said.realm = f'Bearer realm="http://{said.address}/token",service="it",scope="repository:team/image:pull"'
-    yield said
-    server.shutdown()
-    server.server_close()
+def front(registry: str, tokens: FakeTokens) -> Iterator[Front]:
+    """A front that wants a token, as Docker Hub does, and has what it gives from the real registry."""
+    with registries.fronting(registry, tokens=tokens) as front:
+        yield front
 
 
 def test_an_anonymous_token_is_asked_for_and_no_password_is_sent(
-    push: Any, front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    push: Any, front: Front, tokens: FakeTokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password canary-secret\n")
     (tmp_path / "netrc").chmod(0o600)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     pushed = push("team/image", "token")
     assert told(f"{front.address}/team/image:token") == (pushed, "")
-    methods = [(method, path.partition("?")[0]) for method, path, _ in front.asked]
+    # A HEAD is no pull: Docker Hub counts those. The first question is only whether it speaks TLS.
     manifest = "/v2/team/image/manifests/token"
-    # A HEAD is no pull: Docker Hub counts those.
-    assert methods == [("HEAD", manifest), ("GET", "/token"), ("HEAD", manifest)]
-    assert "service=it&scope=repository%3Ateam%2Fimage%3Apull" in front.asked[1][1]
-    assert [sent for _, _, sent in front.asked] == ["", "", f"Bearer {front.token}"]
+    assert [(each.method, each.path) for each in front.asked] == [
+        ("GET", "/v2/"),
+        ("HEAD", manifest),
+        ("HEAD", manifest),
+    ]
+    assert [each.path.partition("?")[2] for each in tokens.asked] == [
+        "service=it&scope=repository%3Ateam%2Fimage%3Apull"
+    ]
+    sent = [each.authorization for each in (*front.asked, *tokens.asked)]
+    assert sent == ["", "", f"Bearer {next(iter(tokens.valid))}", ""]
+
+
+def test_a_private_base_is_asked_for_with_the_login_and_a_stale_one_is_in_nobodys_way(
+    push: Any, front: Front, tokens: FakeTokens, tmp_path: Path
+) -> None:
+    pushed = push("team/image", "private")
+    tokens.users, tokens.anonymous = {"ada": "good"}, False
+    image = f"{front.address}/team/image:private"
+
+    def ask(password: str) -> tuple[str | None, str]:
+        auth = base64.b64encode(f"ada:{password}".encode()).decode()
+        (tmp_path / "config.json").write_text(json.dumps({"auths": {front.address: {"auth": auth}}}))
+        answer = manifest_digest(image, SiteConfig(), environ={"DOCKER_CONFIG": str(tmp_path)})
+        return answer.digest, answer.reason
+
+    assert ask("good") == (pushed, "")
+    assert ask("stale") == (None, "it wants credentials")
+    tokens.anonymous = True
+    assert ask("stale") == (pushed, "")
+    (tmp_path / "config.json").write_text('{"credsStore": "that-is-not-here"}')
+    answer = manifest_digest(image, SiteConfig(), environ={"DOCKER_CONFIG": str(tmp_path)})
+    assert answer.digest == pushed
 
 
 def test_a_digest_that_the_registry_does_not_say_is_worked_out(push: Any, front: Front) -> None:
     pushed = push("team/image", "unsaid")
-    front.digest_header = False
+
+    def silent(headers: dict[str, str]) -> dict[str, str]:
+        return {name: value for name, value in headers.items() if name.lower() != "docker-content-digest"}
+
+    front.on("/manifests/", lambda exchange: exchange.relay(change=silent))
     assert told(f"{front.address}/team/image:unsaid") == (pushed, "")
 
 
 @pytest.mark.parametrize(
-    ("realm", "token", "reason"),
+    ("challenge", "token"),
     [
-        ('Basic realm="x"', "t", "it wants credentials"),
-        ("Bearer", "t", "it wants credentials"),
-        ('Bearer realm="file:///etc/passwd"', "t", "it wants credentials"),
-        (None, "a\r\nX-Evil: 1", "it wants credentials"),
-        (None, "", "it wants credentials"),
+        ('Basic realm="x"', "t"),
+        ("Bearer", "t"),
+        ('Bearer realm="file:///etc/passwd"', "t"),
+        ('Bearer realm="http://[::"', "t"),
+        ('Bearer realm="http://registry.example.com/token"', "t"),
+        ("", "a\r\nX-Evil: 1"),
+        ("", ""),
     ],
 )
-def test_challenges_that_lead_nowhere(realm: str | None, token: str, reason: str, front: Front) -> None:
-    front.realm, front.token = realm or front.realm, token
-    assert told(f"{front.address}/team/image:1") == (None, reason)
+def test_challenges_that_lead_nowhere(challenge: str, token: str, front: Front, tokens: FakeTokens) -> None:
+    tokens.challenge, tokens.says = challenge, json.dumps({"token": token}).encode()
+    assert told(f"{front.address}/team/image:1") == (None, "it wants credentials")
 
 
 def test_whatever_answers_or_does_not_nothing_is_raised(registry: str) -> None:

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from envbuild.base import BaseUsed, Declared, bootstrap, choose, reference
+from envbuild.base import BaseUsed, Declared, bootstrap, choose
 from envbuild.engines import DockerEngine
 from envbuild.engines.types import ImageInfo, RemoteAnswer
 from envbuild.errors import EngineError, EnvbuildError, InputError
 from envbuild.events import Event, Note
 from envbuild.model import Bootstrap
+from envbuild.registry import reference
 from envbuild.site.apt import AptSettings
 from envbuild.site.sections import BaseSection, SiteConfig
 

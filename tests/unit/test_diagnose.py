@@ -169,6 +169,12 @@ def test_what_went_well_has_no_cause(text: str, own: Project) -> None:
     assert diagnose_text(text, own).causes == ()
 
 
+@pytest.mark.parametrize("end", ["exceeded error retry count after 35 attempts", "transport retry counter exceeded"])
+def test_the_end_of_all_retries_is_no_comfort(end: str, own: Project) -> None:
+    assert kinds(diagnose_text(f"{OLD}, {end}\n", own)) == ["library-too-old"]
+    assert kinds(diagnose_text(f"{OLD}, retrying (3/34)\n", own)) == []
+
+
 def test_silence_counts_where_nothing_follows_but_noise(own: Project) -> None:
     assert kinds(diagnose_text("waiting for the lock\nnoise\n" * 3, own)) == ["silence"]
     assert kinds(diagnose_text(f"waiting for the lock\n{OLD}\n", own)) == ["library-too-old"]
@@ -302,7 +308,7 @@ def test_folders_files_and_what_cannot_be_read(own: Project, tmp_path: Path) -> 
             r"entry 1 \(library-too-old\): derive: no function gcc_of_moon",
         ),
         (SIGNATURES + SIGNATURES, "library-too-old is in own.yaml too"),
-        (SIGNATURES.replace("^Killed$", "(Killed"), r"entry 5 \(dead\): patterns.0.regex: .*no regular expression"),
+        (SIGNATURES.replace("^Killed$", "(Killed"), r"own.yaml:33: entry 5 \(dead\): patterns.0.regex: .*no regular"),
     ],
 )
 def test_a_wrong_signature_is_named(text: str, said: str, tmp_path: Path) -> None:

@@ -99,11 +99,13 @@ def test_what_is_no_library_is_neither_opened_nor_believed(tmp_path: Path) -> No
     assert recorded.broken == {
         str(lib / "libtext.so"): "not ELF",
         str(lib / "libcut.so"): "it ends inside its program headers",
+        str(lib / "libpipe.so"): "not ELF: no regular file",
+        str(lib / "libfolder.so"): "not ELF: a folder",
+        "/dev/zero": "not ELF: no regular file",
     }
     assert {choice.name: choice.problem.partition("/")[0] for choice in answer.unresolved} == {
-        "libpipe.so": "libpipe.so is not found", "libfolder.so": "libfolder.so is not found",
-        "libzero.so": "libzero.so is not found", "libloop.so": "libloop.so is not found",
-        "libtext.so": "", "libcut.so": "",
+        "libpipe.so": "", "libfolder.so": "", "libzero.so": "", "libtext.so": "", "libcut.so": "",
+        "libloop.so": "libloop.so is not found",
     }  # fmt: skip
     assert answer.knows(f"{lib}/../lib")
     assert not answer.knows(f"{lib}/libfolder.so")

@@ -23,6 +23,7 @@ from envbuild.cli import (
     questions,
     rendering,
     rows,
+    sbom,
     shipping,
     start,
     trust,
@@ -45,6 +46,7 @@ questions.register(app)
 building.register(app)
 images.register(app)
 shipping.register(app)
+sbom.register(app)
 provision.register(app)
 doctor.register(app)
 diagnose.register(app)

@@ -69,7 +69,7 @@ def diagnose(
     with opt.narrated(project, None, verbose=False, quiet=quiet or json) as bench:
         found = read(logs, bench.project, sink=bench.sink)
     for name, reason in found.unread:
-        output.narrate(f"{'note' if 'were read' in reason else 'error'}: {name}: {reason}")
+        output.narrate(f"{'note' if 'were read' in reason else 'error'}: {_printable(name)}: {reason}")
     if json:
         output.document(
             "diagnose", causes=[as_dict(cause) for cause in found.causes],
@@ -109,7 +109,7 @@ def _print_cause(cause: Cause) -> None:
         output.text("  explains:")
         for echo in cause.explains[:_ECHOES_SHOWN]:
             times = f" ({echo.count} times)" if echo.count > 1 else ""
-            output.paragraph("    ", f"{echo.first.file}:{echo.first.line}: {echo.title}{times}")
+            output.paragraph("    ", f"{_printable(echo.first.file)}:{echo.first.line}: {echo.title}{times}")
         if len(cause.explains) > _ECHOES_SHOWN:
             output.text(f"    and {len(cause.explains) - _ECHOES_SHOWN} more (--json has all)")
     output.text("  fix:")
@@ -147,7 +147,7 @@ def narrate(causes: Sequence[Cause], *, said: str) -> None:
 
 def _print_lines(lines: tuple[Evidence, ...]) -> None:
     for each in lines:
-        place = f"    {each.file}:{each.line}: "
+        place = f"    {_printable(each.file)}:{each.line}: "
         if len(place) + len(each.text) <= output.width():
             output.text(output.paint(place, "36") + each.text)
             continue
@@ -155,6 +155,11 @@ def _print_lines(lines: tuple[Evidence, ...]) -> None:
         output.text(output.paint(place.rstrip(), "36"))
         for line in textwrap.wrap(each.text, output.width() - 8, max_lines=_LINES_OF_ONE, placeholder=" ..."):
             output.text(f"        {line}")
+
+
+def _printable(name: str) -> str:
+    """A file's name on a terminal, whatever is in it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _explain(kind: str | None, bench: Workbench, as_json: bool) -> None:

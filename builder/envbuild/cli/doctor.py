@@ -137,22 +137,28 @@ def _write_collector(path: Path) -> None:
 def _write(examined: Examined, *, html: Path | None, report: Path | None, save: Path | None) -> None:
     """The files that were asked for, each whole or not at all."""
     from envbuild import store
+    from envbuild.errors import EngineError
 
+    files: dict[Path, str] = {}
     if html is not None:
         from envbuild.doctor.page import html as page
 
-        store.write_atomic(html, page(examined.report, examined.collection))
+        files[html] = page(examined.report, examined.collection)
     if report is not None:
         from envbuild.doctor.ticket import markdown
 
-        store.write_atomic(report, markdown(examined.report))
+        files[report] = markdown(examined.report)
     if save is not None:
         from envbuild.pipeline.examine import collection_text
 
-        store.write_atomic(save, collection_text(examined.collection))
-    for path in (html, report, save):
-        if path is not None:
-            output.narrate(f"wrote {path}")
+        files[save] = collection_text(examined.collection)
+    for path, text in files.items():
+        try:
+            store.write_atomic(path, text)
+        except EngineError as error:
+            # The store's own advice is about its own folder.
+            raise EngineError(error.message, hint="Name a file in a folder that you may write to.") from error
+        output.narrate(f"wrote {path}")
 
 
 def _print(examined: Examined, *, verbose: bool, quiet: bool) -> None:

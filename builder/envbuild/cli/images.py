@@ -17,6 +17,7 @@ from envbuild.cli.smoke import smoke
 if TYPE_CHECKING:
     from envbuild.engines import ImageInfo
     from envbuild.model import Environment
+    from envbuild.pipeline.workbench import Workbench
 
 
 def register(app: typer.Typer) -> None:
@@ -27,20 +28,61 @@ def register(app: typer.Typer) -> None:
 
 
 def promote(
-    image: opt.Image,
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ENV|IMAGE...",
+            help="A row (its image), or any image; rows with --set.",
+            autocompletion=opt.rows_and_images,
+        ),
+    ],
     row: opt.RowOption = None,
+    release: Annotated[
+        str | None, typer.Option("--set", metavar="RELEASE", help="All of these rows together, under this name too.")
+    ] = None,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="With --set: names in the registry, of images that were pushed.")
+    ] = False,
+    registry: opt.RegistryOption = None,
+    key: opt.TrustOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
     json: opt.JsonOption = False,
     quiet: opt.QuietOption = False,
+    dry_run: opt.DryRunOption = False,
     allow_level: opt.LevelOption = None,
 ) -> None:
-    """Tag an image as far as its evidence allows. Builds nothing and runs nothing."""
-    from envbuild.pipeline.build import promote as run_promote
+    """Tag an image as far as its evidence allows. Builds nothing and runs nothing.
 
-    with opt.narrated(project, host, verbose=False, quiet=quiet) as bench:
-        result = run_promote(bench, image, row=row, allow_level=opt.level(allow_level))
+    With --set RELEASE the rows named get that name, which never moves, and `validated` of all of them moves together:
+    all, or none. A run that was killed is finished by saying the same again.
+    """
+    if release is None and (remote or dry_run or len(images) != 1):
+        raise typer.BadParameter("several rows, --remote and --dry-run go with --set RELEASE")
+    if release is not None and (row or allow_level):
+        raise typer.BadParameter("--row and --allow-level do not go with --set")
+    settings = {"registry.name": registry, "trust.keys": key or None}
+    with opt.narrated(project, host, verbose=False, quiet=quiet or dry_run, settings=settings) as bench:
+        if release is not None:
+            _promote_set(bench, release, opt.chosen(bench, images, False, "promote"), remote, dry_run, json)
+            return
+        from envbuild.pipeline.build import promote as run_promote
+
+        result = run_promote(bench, images[0], row=row, allow_level=opt.level(allow_level))
     printed(result, json=json, quiet=quiet)
+
+
+def _promote_set(bench: Workbench, release: str, rows: list[str], remote: bool, dry_run: bool, json: bool) -> None:
+    from envbuild.pipeline import sets
+
+    planned = sets.plan(bench, release, rows, remote=remote)
+    if not dry_run:
+        sets.carry_out(bench, planned)
+    if json:
+        output.document("promote", **{"plan" if dry_run else "release": planned.as_dict()})
+        return
+    for tag in planned.tags:
+        output.text(tag)
 
 
 def run(

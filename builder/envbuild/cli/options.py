@@ -162,6 +162,10 @@ KeyOption = Annotated[
     typer.Option("--key", metavar="FILE", help="Private key that signs the evidence, in place of the site's."),
 ]
 
+RegistryOption = Annotated[
+    str | None,
+    typer.Option("--registry", metavar="NAME", help="Such as registry.example.com/team, in place of the site's."),
+]
 RequireOption = Annotated[
     str | None,
     typer.Option("--require", metavar="LEVEL", help="built, cpu, gpu-mig or gpu; else what the row requires."),

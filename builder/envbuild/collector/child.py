@@ -134,14 +134,30 @@ def torch_available():
     return {"available": available, "unavailable": "; ".join(said)[:2000] or None}
 
 
+def lost_ops(deepspeed, installed):
+    """The ops that are said to be installed, and have no file where DeepSpeed would import them from."""
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+
+    names = [(name, ALL_OPS[name].absolute_name().split(".")) for name in installed if name in ALL_OPS]
+    base = os.path.dirname(os.path.dirname(deepspeed.__file__))
+    found = []
+    for name, parts in names:
+        folder = os.path.join(base, *parts[:-1])
+        if not any(file.startswith(parts[-1] + ".") for file in (os.listdir(folder) if os.path.isdir(folder) else ())):
+            found.append(name)
+    return found
+
+
 def deepspeed_says(deepspeed):
     """What DeepSpeed says of itself."""
     from deepspeed import git_version_info
 
     ops = attempt(lambda: git_version_info.installed_ops) or {}
     info = attempt(lambda: git_version_info.torch_info) or {}
+    installed = sorted(name for name in ops if ops[name])
     return {
-        "installed_ops": sorted(name for name in ops if ops[name]),
+        "installed_ops": installed,
+        "lost_ops": attempt(lambda: lost_ops(deepspeed, installed)) or [],
         "torch_info": {str(name): str(info[name]) for name in info},
         "built_for": attempt(lambda: str(git_version_info.accelerator_name)),
         "accelerator": attempt(lambda: str(deepspeed.accelerator.get_accelerator()._name)),

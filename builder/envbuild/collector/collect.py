@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from . import choose, gpu, libaio, machine, masking, nvme, ops, symbols, system, toolkits, tools
+from . import choose, gpu, installed, libaio, machine, masking, nvme, ops, symbols, system, toolkits, tools
 from .common import Host, Parts, end_all, temporary, unique
 from .environment import environment
 from .interpreter import Examined, described, imports
@@ -136,9 +136,10 @@ def _collected(host, wanted, folder, parts, work, say):
     work.start("gpu", lambda: gpu.gpu(host, sys.executable, prefixes, parts, work))
     work.start("tools", lambda: tools.tools(host, wishes, work))
     work.start("ops", lambda: _ops(host, interpreter))
+    work.start("damaged", lambda: installed.damaged(interpreter.get("packages") or ()))
     found = {"environment": environment(environ), "tools": work.wait("tools")}
     work.start("compiles", lambda: tools.compiles(tools.compilers(found["tools"] or []), host, folder, work))
-    for name in ("machine", "system", "alternatives", "libaio", "toolkits", "gpu", "ops"):
+    for name in ("machine", "system", "alternatives", "libaio", "toolkits", "gpu", "ops", "damaged"):
         found[name] = work.wait(name)
     found["libraries"] = work.now("libraries", lambda: _libraries(interpreter, found, environ), None, _LATE_SECONDS)
     for error in (found["libraries"] or {}).get("errors", ()):
@@ -184,7 +185,7 @@ def _interpreter(child, python, folder, environ, parts):
     if said is None and child is not None:
         said = child.finish().get("interpreter")
         if said is None:
-            parts.fail("interpreter", "{}; {}".format(child.ended(), " | ".join(child.printed()[-5:])))
+            parts.fail("interpreter", "; ".join(filter(None, (child.ended(), " | ".join(child.printed()[-5:])))))
     if said is None:
         bare = {name: value for name, value in environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         said = Examined(python, bare, folder, False, 20.0).finish().get("interpreter")
@@ -206,12 +207,13 @@ def _libraries(interpreter, found, environ):
 
     level = ((found.get("machine") or {}).get("cpu") or {}).get("level")
     answer = libraries(interpreter, seeds(interpreter, found["ops"] or []), environ, level)
+    answer["lacks"] = symbols.unversioned_lack(answer["files"])
     lib = torch_lib(interpreter)
     if lib:
         copies = [path for path, file in answer["files"].items() if file.get("soname") == _NCCL]
         copies += answer["elsewhere"].get(_NCCL, ())
         askers = [os.path.join(lib, name) for name in sorted(os.listdir(lib)) if name.startswith("libtorch_cuda")]
-        answer["lacks"] = symbols.nccl_lacks(askers, unique(copies))
+        answer["lacks"].update(symbols.nccl_lacks(askers, unique(copies)))
     return answer
 
 

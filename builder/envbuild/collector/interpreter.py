@@ -170,7 +170,9 @@ def described(said):
         found["kind"] = "conda"
     else:
         found["kind"] = "venv" if prefix != base else "system"
-    found["packages"] = packages(found.get("path") or [])
+    path = [folder for folder in found.get("path") or [] if os.path.isdir(folder)]
+    found["closed"] = [folder for folder in path if not os.access(folder, os.R_OK | os.X_OK)]
+    found["packages"] = packages(path)
     return found
 
 
@@ -190,10 +192,11 @@ def packages(path):
         except (OSError, ValueError):
             continue
         for name in names:
-            if name.endswith((".dist-info", ".egg-info", ".egg")) and len(found) < _PACKAGES:
+            # pip renames to ~orch-... what it is about to replace, and an end in between leaves it: that is no package.
+            if name.endswith((".dist-info", ".egg-info", ".egg")) and name[0] != "~" and len(found) < _PACKAGES:
                 package = _package(folder, name)
                 if package:
-                    found.append(package)
+                    found.append(dict(package, info=name))
     return found
 
 
@@ -218,5 +221,7 @@ def parsed(text, folder):
     name, version = (next((value for key, value in fields if key == wanted), "") for wanted in ("Name", "Version"))
     if not name or not version:
         return None
-    requires = [value for key, value in fields if key == "Requires-Dist" and "extra ==" not in value]
+    # transformers and accelerate name the DeepSpeed that they accept in an extra, and check for it themselves.
+    wanted = [value for key, value in fields if key == "Requires-Dist"]
+    requires = [value for value in wanted if "extra ==" not in value or value.lower().startswith("deepspeed")]
     return {"name": name, "version": version, "location": folder, "requires": requires}

@@ -26,7 +26,7 @@ _MAX_FOLDERS = 2000
 _MAX_NAMES = 5000
 _MAX_KEPT = 64 << 20  # characters of what the files say; a file may say 4 MB
 _MAX_SECONDS = 30.0
-_CACHED = re.compile(rb"(/[^\0]{1,4000})/[^/\0]+\0")
+_MAX_PATH = 4096
 
 
 def libraries(interpreter, seeds, environment, level=None):
@@ -106,7 +106,9 @@ class _Closure:
         library_path = self._environment.get("LD_LIBRARY_PATH")
         for entry in re.split("[:;]", library_path) if library_path else ():
             self.look_into(self._expanded(entry, os.path.dirname(real or "/")))
-        for folder in sorted(set(_CACHED.findall(self.cache))):
+        # Its paths end with a NUL; the first of them may follow right behind the table.
+        paths = [text[text.find(b"/") :] for text in self.cache.split(b"\0") if b"/" in text and len(text) < _MAX_PATH]
+        for folder in sorted({path.rpartition(b"/")[0] for path in paths} - {b""}):
             self.look_into(os.fsdecode(folder))
         for folder in (self.loader or {}).get("folders", ()):
             self.look_into(folder)
@@ -134,6 +136,11 @@ class _Closure:
         if real is not None:
             # $ORIGIN is the folder of the path by which it is loaded, which may be a link's.
             self._queue.append((real, self.links.folder(os.path.dirname(path) or "/") or "/"))
+            return
+        # Not opened: a pipe would wait for a writer. The loader does open it, and fails.
+        real, kind = self.links.irregular(path)
+        if real is not None:
+            self.broken[real] = "not ELF: {}".format("a folder" if kind == "folder" else "no regular file")
 
     def follow(self):
         """Work until nothing new turns up."""
@@ -182,12 +189,13 @@ class _Closure:
             if self._enough():
                 raise Damaged("not read: too much was read before it")
             with open(real, "rb", buffering=0) as stream:
+                empty = os.fstat(stream.fileno()).st_size == 0
                 file = read(stream)
             self.files[real] = _as_json(file)
             texts = file.needed + file.provides + file.comment + (file.rpath or ()) + (file.runpath or ())
             self._kept += sum(map(len, texts)) + sum([len(need.library + need.version) for need in file.requires])
         except NotElf:
-            self.broken[real] = "not ELF"
+            self.broken[real] = "not ELF: it is empty" if empty else "not ELF"
         except Damaged as error:
             self.broken[real] = str(error)
         except PermissionError:
@@ -236,9 +244,11 @@ class _Closure:
 
     def _content(self, path, limit):
         real = self.links.file(path)
+        if real is None:  # not opened: what is no regular file may block
+            return b""
         try:
-            with open(real or path, "rb") as stream:
-                return stream.read(limit) if real else b""
+            with open(real, "rb") as stream:
+                return stream.read(limit)
         except (OSError, ValueError):
             return b""
 

@@ -34,6 +34,11 @@ class Links:
         real, kind = self._walk(path)
         return real or "/" if kind == "folder" else None
 
+    def irregular(self, path):
+        """The real path of what is there and is no regular file, and what it is: to the loader it is a library."""
+        real, kind = self._walk(path)
+        return (real or "/", kind) if kind in ("folder", "other") else (None, None)
+
     def names(self, folder):
         """The names in a real folder; None where it has too many of them, or may be searched and not listed."""
         self.paths[folder.rstrip("/") + "/"] = folder
@@ -79,8 +84,8 @@ class Links:
             elif stat.S_ISDIR(mode):
                 found = path, "folder"
                 self.paths[path] = path
-            elif stat.S_ISREG(mode):
-                found = path, "file"
+            else:
+                found = path, "file" if stat.S_ISREG(mode) else "other"
         except (OSError, ValueError):  # not there, not ours to see, a name with a NUL
             pass
         self._steps[path] = found

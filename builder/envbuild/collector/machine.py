@@ -4,7 +4,7 @@ import os
 import re
 import resource
 
-from . import hardware
+from . import disks, hardware
 
 # Kernel modules that a training run depends on, or suffers from.
 _MODULES = (
@@ -30,6 +30,7 @@ def machine(host, parts):
         "cpu": part("cpu", lambda: hardware.cpu(host), {}),
         "memory": part("memory", lambda: hardware.memory(host), {}),
         "shm": part("shm", lambda: shm(host), {}),
+        "disks": part("disks", lambda: disks.disks(host), []),
         "memlock": part("limits", lambda: limit(resource.RLIMIT_MEMLOCK)),
         "ipc_lock": part("limits", lambda: ipc_lock(host)),
         "nofile": part("limits", lambda: limit(resource.RLIMIT_NOFILE)),

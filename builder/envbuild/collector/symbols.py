@@ -18,8 +18,11 @@ _MAX_SYMBOLS = 1 << 20
 _MAX_STRINGS = 256 << 20
 _MAX_CHAIN = 4096
 _MAX_FILES = 400
+_MAX_ASKERS = 60
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 5, 6, 10, 0x6FFFFEF5
+_DT_VERSYM, _DT_VERNEED = 0x6FFFFFF0, 0x6FFFFFFE
+_MAX_NEEDS = 4096
 _STB_WEAK = 2
 
 
@@ -42,15 +45,41 @@ class Symbols(object):
 
     def undefined(self):
         """Names that somebody else has to define; weak ones, which nobody has to, are left out."""
+        return [name for name, _ in self._undefined()]
+
+    def _undefined(self):
         if self._first > _MAX_SYMBOLS:
             raise ValueError("more than %d undefined symbols" % _MAX_SYMBOLS)
         entries = self._read(self._symbols, 24 * self._first)
         strings = self._read(self._strings, self._size)
         names = []
-        for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", entries):
+        for at, (name, info, _, section, _, _) in enumerate(struct.iter_unpack("<IBBHQQ", entries)):
             if section == 0 and info >> 4 != _STB_WEAK and name:
-                names.append(strings[name : strings.find(b"\0", name)].decode("utf-8", "replace"))
+                names.append((strings[name : strings.find(b"\0", name)].decode("utf-8", "replace"), at))
         return names
+
+    def versioned(self, library):
+        """Names that it asks of one library, by a symbol version of that library; weak ones are left out."""
+        indices, at = set(), self._needs
+        for _ in range(_MAX_NEEDS if at else 0):
+            _, _, file, first, following = struct.unpack("<HHIII", self._read(at, 16))
+            if self._is_string(file, library.encode("utf-8")):
+                indices.update(self._indices(at + first))
+            if not following:
+                break
+            at += following
+        if not (indices and self._versions):
+            return []
+        numbers = struct.unpack("<%dH" % self._first, self._read(self._versions, 2 * self._first))
+        return [name for name, at in self._undefined() if numbers[at] & 0x7FFF in indices]
+
+    def _indices(self, at):
+        for _ in range(_MAX_NEEDS):
+            _, _, number, _, following = struct.unpack("<IHHII", self._read(at, 16))
+            yield number & 0x7FFF
+            if not following:
+                break
+            at += following
 
     def defines(self, name):
         """Whether it has a symbol of that name, of any version."""
@@ -77,7 +106,10 @@ class Symbols(object):
 
     def _is(self, number, wanted):
         name, _, _, section, _, _ = struct.unpack("<IBBHQQ", self._read(self._symbols + 24 * number, 24))
-        return section != 0 and self._read(self._strings + name, len(wanted) + 1) == wanted + b"\0"
+        return section != 0 and self._is_string(name, wanted)
+
+    def _is_string(self, offset, wanted):
+        return self._read(self._strings + offset, len(wanted) + 1) == wanted + b"\0"
 
     def _open(self):
         head = self._file.read(64)
@@ -103,6 +135,7 @@ class Symbols(object):
         if not all(tag in tags for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_STRSZ, _DT_GNU_HASH)):
             raise ValueError("it has no GNU hash table")
         self._symbols, self._strings, self._hash = tags[_DT_SYMTAB], tags[_DT_STRTAB], tags[_DT_GNU_HASH]
+        self._versions, self._needs = tags.get(_DT_VERSYM), tags.get(_DT_VERNEED)
         self._size = min(tags[_DT_STRSZ], _MAX_STRINGS)
         self._buckets, self._first, self._bloom, self._shift = struct.unpack("<IIII", self._read(self._hash, 16))
         if not (self._buckets and self._bloom):
@@ -174,3 +207,40 @@ def nccl_lacks(askers, copies):
         if lacks:
             found[path] = lacks
     return found
+
+
+def unversioned_lack(files):
+    """What is asked, by symbol versions, of libraries that have no versions and not these symbols: path -> names.
+
+    The loader takes such a library for any version; it is the symbols that are then missing.
+
+    Args:
+        files: ``Libraries.files``.
+    """
+    found = {}
+    for path, file in files.items():
+        if file["versioned"] or file["kind"] != "shared":
+            continue
+        names = {file["soname"], os.path.basename(path)} - {None}
+        askers = [other for other, asks in files.items() if any(need[0] in names for need in asks["requires"])]
+        lacks = _lacks(path, names, askers[:_MAX_ASKERS])
+        if lacks:
+            found[path] = lacks
+    return found
+
+
+def _lacks(path, names, askers):
+    wanted = {each for asker in askers for each in _asked_of(asker, names)}
+    try:
+        with Symbols(path) as file:
+            return sorted(each for each in wanted if not file.defines(each))
+    except (ValueError, OSError, struct.error):
+        return []
+
+
+def _asked_of(path, names):
+    try:
+        with Symbols(path) as file:
+            return [each for name in names for each in file.versioned(name)]
+    except (ValueError, OSError, struct.error):
+        return []

@@ -6,7 +6,8 @@ import shlex
 
 from .common import describe, is_program, real, run, unique, version_in
 
-_SHELL = ("c++", "g++", "gcc", "cc", "ld", "nvcc", "ninja", "cmake", "clang++", "pdsh", "ssh", "mpirun", "numactl")
+_SHELL = ("c++", "g++", "gcc", "cc", "ld", "nvcc", "ninja", "cmake", "clang++", "pdsh", "ssh", "mpirun", "numactl",
+          "docker", "podman")  # fmt: skip
 _VARIABLES = ("CC", "CXX", "CUDAHOSTCXX", "NVCC_CCBIN", "PYTORCH_NVCC")
 _WRAPPERS = ("ccache", "sccache", "distcc", "icecc", "env", "time", "nice")
 _VERSION_SECONDS = 10.0

@@ -42,13 +42,20 @@ def diagnose(named: Iterable[str], project: Project, *, sink: Sink = discard) ->
             continue
         try:
             told = _Told(log, stream, sink)
-            reader = Reader(signatures, len(reads), log.name, log.rank, told=told)
-            reads.append(reader.read(stream))
+            read = Reader(signatures, len(reads), log.name, log.rank, told=told).read(stream)
             told.close()
-            if stream.problem:
-                unread.append((log.name, f"{stream.problem}: only the first {reads[-1].size} bytes were read"))
         finally:
             stream.close()
+        problem = "interrupted" if read.interrupted else stream.problem
+        if problem and read.size:
+            problem += f": only the first {read.size} bytes were read"
+        if problem:
+            unread.append((log.name, problem))
+        if read.size or not problem:
+            reads.append(read)
+        if read.interrupted:
+            unread += [(each.name, "not read") for each in found[found.index(log) + 1 :]]
+            break
     if not reads:
         raise InputError(
             "\n".join(f"{name}: {reason}" for name, reason in unread) or "no log to read",

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from envbuild.diagnose.unpacking import Unpacked, packing_of
 from envbuild.errors import InputError
 
 STDIN = "-"
 # Per-rank folders of large runs have thousands of files; more than this is no folder of logs of one run.
-MOST_FILES = 5000
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+MOST_FILES = 20_000
 _TEXT_NAMES = re.compile(
     r"(?:\.(?:log|txt|out|err|stdout|stderr|json|jsonl|text)|^(?:stdout|stderr|log|output|messages|syslog|nohup)[\w.-]*)"
     r"(?:\.\d+)?(?:\.(?:gz|zst|bz2|xz))?$",
@@ -59,36 +59,54 @@ def logs(named: Iterable[str]) -> tuple[list[Log], list[tuple[str, str]]]:
         if not stat.S_ISDIR(mode):
             found[name] = Log(name=name, path=path, rank=rank_of(path.name))
             continue
-        inside, problem = _folder(path)
-        if problem:
-            wrong.append((name, problem))
+        inside, closed = _folder(path)
+        wrong += closed
         for each in inside:
             found[str(each)] = Log(name=str(each), path=each, rank=rank_of(str(each)))
     return list(found.values()), wrong
 
 
-def _folder(folder: Path) -> tuple[list[Path], str]:
+def _folder(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
+    """The logs in a folder, and what of it cannot be read."""
     files: list[Path] = []
-    for root, folders, names in os.walk(folder):
+    wrong: list[tuple[str, str]] = []
+
+    def closed(error: OSError) -> None:
+        wrong.append((str(error.filename), error.strerror or str(error)))
+
+    for root, folders, names in os.walk(folder, onerror=closed):
         folders.sort()
         for name in sorted(names):
             path = Path(root, name)
-            if _TEXT_NAMES.search(name) or ((_RANK_NAMES.search(name) or "." not in name) and _is_text(path)):
+            if _TEXT_NAMES.search(name):
+                wanted = _is_file(path)
+            else:
+                wanted = (bool(_RANK_NAMES.search(name)) or "." not in name) and _is_file(path) and _is_text(path)
+            if wanted and len(files) == MOST_FILES:
+                wrong.append((str(folder), f"holds more than {MOST_FILES} logs: only the first {MOST_FILES} were read"))
+                return files, wrong
+            if wanted:
                 files.append(path)
-            if len(files) > MOST_FILES:
-                return files[:MOST_FILES], f"holds more than {MOST_FILES} logs: only the first {MOST_FILES} were read"
-    return files, "" if files else "holds no logs"
+    if not files and not wrong:
+        wrong.append((str(folder), "holds no logs"))
+    return files, wrong
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it can be read to an end: not so a pipe that nobody writes to, a socket, a link to nowhere."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 def _is_text(path: Path) -> bool:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return False
         with path.open("rb") as file:
             start = file.read(512)
     except OSError:
         return False
-    return b"\0" not in start or start[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return b"\0" not in start or bool(packing_of(start) or _wide(start))
 
 
 def rank_of(name: str) -> int | None:
@@ -118,15 +136,13 @@ class Stream:
                     raise InputError(f"{log.name}: is no file")
                 self._raw = log.path.open("rb", buffering=0)
                 self.packed_size = os.fstat(self._raw.fileno()).st_size
-            self._start = _read_up_to(self._raw, 64)
+            start = _read_up_to(self._raw, 64)
         except OSError as error:
             raise InputError(f"{log.name}: {error.strerror or error}") from error
-        self._reader: Any = _Joined(self._start, self._raw)
-        packing = next((name for magic, name in _PACKED.items() if self._start.startswith(magic)), "")
+        self._reader: Any = _Joined(start, self._raw)
+        packing = packing_of(start)
         if packing:
-            self._reader = _unpacked(packing, self._reader)
-            self._start = b""
-        self._packing = packing
+            self._reader = Unpacked(packing, self._reader)
         self._decoder: Any = None
         self._first = True
 
@@ -166,15 +182,13 @@ class Stream:
             return 0
         try:
             with memoryview(buffer) as view, view[at:] as free:
-                return self._reader.readinto(free) or 0
+                size: int = self._reader.readinto(free) or 0
         except OSError as error:
-            self.problem = f"{self._packing or 'file'}: {error.strerror or error}"
-        except Exception as error:
-            # Each library has exceptions of its own for archives that are cut or damaged.
-            self.problem = (
-                f"{self._packing}: damaged or cut off ({' '.join(str(error).split()) or type(error).__name__})"
-            )
-        return 0
+            self.problem = error.strerror or str(error)
+            return 0
+        if not size:
+            self.problem = getattr(self._reader, "problem", "")
+        return size
 
     def close(self) -> None:
         """Let go of the file; standard input stays open."""
@@ -191,49 +205,16 @@ class _Joined:
 
     def readinto(self, target: memoryview) -> int:
         if self._start:
-            piece, self._start = self._start[: len(target)], self._start[len(target) :]
+            piece = self.read(len(target))
             target[: len(piece)] = piece
             return len(piece)
         return self._rest.readinto(target) or 0  # type: ignore[attr-defined]
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int, /) -> bytes:
         if self._start:
-            size = size if size >= 0 else len(self._start)
             piece, self._start = self._start[:size], self._start[size:]
             return piece
         return self._rest.read(size) or b""
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self._rest.close()
-
-    @property
-    def closed(self) -> bool:
-        return self._rest.closed
-
-
-def _unpacked(packing: str, reader: Any) -> Any:
-    if packing == "gzip":
-        import gzip
-
-        return gzip.GzipFile(fileobj=reader, mode="rb")
-    if packing == "bzip2":
-        import bz2
-
-        return bz2.BZ2File(reader, "rb")
-    if packing == "xz":
-        import lzma
-
-        return lzma.LZMAFile(reader, "rb")
-    import zstandard
-
-    # A window of 128 MiB is what zstd itself takes without being asked for more.
-    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(reader, read_across_frames=True)
 
 
 def _read_up_to(raw: Any, size: int) -> bytes:
@@ -248,7 +229,9 @@ def _read_up_to(raw: Any, size: int) -> bytes:
 
 
 def _wide(start: bytes) -> str:
-    """The name of a 16-bit encoding, or nothing."""
+    """The name of an encoding of two or four bytes a letter, or nothing."""
+    if start.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "utf-32"
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     pairs = start[: len(start) & ~1]

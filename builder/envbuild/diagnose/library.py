@@ -125,7 +125,8 @@ def read(path: Path) -> list[Signature]:
         InputError: It is no YAML, or no list of signatures.
     """
     try:
-        document = yaml.load(path.read_bytes().decode("utf-8"), Loader=_Loader)
+        text = path.read_bytes().decode("utf-8")
+        document = yaml.load(text, Loader=_Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}") from error
     if document is None:
@@ -134,21 +135,29 @@ def read(path: Path) -> list[Signature]:
         raise InputError(f"{path}: must be a list of signatures", hint="docs/diagnose.md shows an entry.")
     made = []
     for number, entry in enumerate(document, 1):
-        kind = entry.get("kind") if isinstance(entry, dict) else None
-        place = f"{path}: entry {number}" + (f" ({kind})" if isinstance(kind, str) else "")
         try:
             signature = Signature.model_validate(entry)
         except ValidationError as error:
             problems = error.errors(include_url=False, include_context=False, include_input=False)
+            place = _place(path, text, number, entry)
             raise InputError(
                 "\n".join(f"{place}: {'.'.join(map(str, each['loc'])) or 'entry'}: {each['msg']}" for each in problems)
             ) from error
         except RecursionError as error:
-            raise InputError(f"{place}: is nested too deeply") from error
+            raise InputError(f"{_place(path, text, number, entry)}: is nested too deeply") from error
         unknown = [name for name in signature.derive if name not in derive.FUNCTIONS]
         if unknown:
             raise InputError(
-                f"{place}: derive: no function {', '.join(unknown)}", hint=f"There are: {', '.join(derive.FUNCTIONS)}."
+                f"{_place(path, text, number, entry)}: derive: no function {', '.join(unknown)}",
+                hint=f"There are: {', '.join(derive.FUNCTIONS)}.",
             )
         made.append(signature)
     return made
+
+
+def _place(path: Path, text: str, number: int, entry: object) -> str:
+    """Where an entry of a file stands, in words."""
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    root: Any = yaml.compose(text, Loader=_Loader)
+    line = root.value[number - 1].start_mark.line + 1
+    return f"{path}:{line}: entry {number}" + (f" ({kind})" if isinstance(kind, str) else "")

@@ -61,7 +61,11 @@ _LEVEL = re.compile(
     r"(?:\[(?P<a>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE)(?:\|[^\]]*)?\]|"
     r"(?P<b>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE)(?= *[-|]|  ))[ :|-]*"
 )
-_SAID_LEVEL = re.compile(r"(?:[\w.]+[ :-]+)?(?P<level>DEBUG|INFO|WARNING|WARN)\b *(?::|\||-|\[)")
+# A library that warns goes on; but so does torch tell that it does without the GPU.
+_SAID_LEVEL = re.compile(
+    r"(?:[\w.]+[ :-]+)?(?P<level>DEBUG|INFO|WARNING|WARN)\b *(?::|\||-|\[)|"
+    r"(?:\S+\.py:\d+: )?(?:User|Runtime|Future|Deprecation|Import|Resource)(?P<python>W)arning: (?!CUDA init)"
+)
 _NCCL = re.compile(r"\S+:\d+:\d+ \[(?P<rank>\d+)\] (?:\S+ )?NCCL (?P<level>INFO|TRACE|VERSION)?")
 _PLACE = re.compile(r"\[[\w./<>-]+\.(?:py|cc|cpp|cu|h|go|rs):\d+(?::[\w.<>-]+)?\] ?|\[(?:pid|PID|tid)?[ :=]?\d{2,8}\] ")
 _QUIET = {"DEBUG", "INFO", "WARNING", "WARN", "NOTICE", "TRACE", "VERSION", "I", "W"}
@@ -142,7 +146,7 @@ def clean(raw: bytes, number: int) -> Line:
         text = text[found.end() :]
     if not level:
         said_level = _SAID_LEVEL.match(text)
-        level = said_level["level"] if said_level else ""
+        level = (said_level["level"] or said_level["python"]) if said_level else ""
     nccl = _NCCL.match(text)
     if nccl:
         rank = rank if rank is not None else int(nccl["rank"])

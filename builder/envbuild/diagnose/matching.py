@@ -39,11 +39,16 @@ class Match:
     handled: bool
 
 
-# Words with which programs say that they can do without.
+# Words with which programs say that they can do without; not "exceeded error retry count", which is the end of it.
 _GOES_ON = re.compile(
-    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b|\bwill (?:be )?(?:retr|ignor|skip)|"
-    r"(?<!exception )\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|\bproceeding\b|\busing \S+ instead\b|"
-    r"\boptional (?:dependency|feature|import)|\bnot fatal\b"
+    r"(?i)\bfall(?:s|ing)?[ -]?back\b|\bfallback\b|\bretry(?:ing)?\b(?! (?:count|limit|exceed))|"
+    r"\bwill (?:be )?(?:retr|ignor|skip)|(?<!exception )\bignor(?:ed|ing) |\bskipping\b|\bcontinuing\b|"
+    r"\bproceeding\b|\busing \S+ instead\b|\boptional (?:dependency|feature|import)|\bnot fatal\b"
+)
+# The same, said less plainly; what configure and CMake try out; and what a test run has asked for.
+_IS_WELL = re.compile(
+    r"(?i)\(ignored\)|\bcan (?:be )?(?:safely )?ignored? |(?<!please )\btrying (?:again|\S+ instead)\b|"
+    r"\bnot (?:up|ready) yet\b|\bsleeping (?:for )?\d|\bconftest\.c|\bCMake(?:Scratch|Tmp)\b|\bPASSED$"
 )
 _TAKES_BACK = re.compile(r"(?i)no fallback|without fallback|fallback (?:also )?failed|failed to fall|not falling")
 
@@ -127,7 +132,7 @@ def goes_on(window: Window, last: int) -> bool:
         line: Line = window.line(place)
         if line.number > last and line.author not in (author, ""):
             continue
-        if _GOES_ON.search(line.text) and not _TAKES_BACK.search(line.text):
+        if (_GOES_ON.search(line.text) or _IS_WELL.search(line.text)) and not _TAKES_BACK.search(line.text):
             return True
         taken += line.number > last
         if taken == 3:

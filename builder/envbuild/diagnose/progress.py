@@ -11,7 +11,7 @@ TAIL = 1 << 18
 
 _PROGRESS = re.compile(
     rb"(?i)(?:\b(?:global[_ ])?step(?:s)?\b['\"]?[ =:#]{1,3}(?P<step>\d{1,9})|"
-    rb"\biter(?:ation)?[ =:#]{1,3}(?P<iter>\d{1,9})|"
+    rb"\biter(?:ation)?[ =:#]{1,12}(?P<iter>\d{1,9})|"
     rb"'loss': ?(?P<loss>[-\d.]+).{0,200}?'epoch': ?(?P<epoch>[\d.]+)|"
     rb"\| *(?P<bar>\d{1,9})/\d{1,9} \[[\d:]+<[\d:?]+, +[\d.?]+ ?(?:s/it|it/s))"
 )
@@ -19,8 +19,10 @@ _LOADS = re.compile(
     rb"(?i)loading|download|\bmap\b|tokeniz|fetching|generating|preprocess|filter|upload|checkpoint shards"
 )
 _ENDED = re.compile(
-    rb"(?i)\btraining (?:is )?(?:completed?|finished|done|succeeded)\b|\bfinished training\b|'train_runtime'|"
-    rb"train_runtime *=|\bexits successfully\b"
+    rb"(?im)\btraining (?:is )?(?:completed?|finished|done|succeeded)\b|\bfinished training\b|'train_runtime'|"
+    rb"train_runtime *=|\bexits successfully\b|"
+    # pytest, where nothing has failed.
+    rb"^=* ?\d+ passed(?:, \d+ (?:skipped|deselected|xfailed|xpassed|warnings?))* in [\d.]+s"
 )
 
 

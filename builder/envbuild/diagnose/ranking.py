@@ -73,12 +73,12 @@ def _counts(match: Match, read: Read) -> bool:
         return True
     if read.course.ended_well(match.offset) or read.course.went_on(match.offset):
         return False
+    if any(read.lasts.get(literal.encode(), -1) > match.offset for literal in match.pattern.until):
+        return False
     if match.pattern.last:
         # Progress on both sides is no answer: other jobs, other ranks. A weak sign does not stand against any of it.
         weak = _certainty(match) == "weak"
-        behind = bool(read.course.points) if weak else read.course.began_after(match.offset)
-        until = any(read.lasts.get(literal.encode(), -1) > match.offset for literal in match.pattern.until)
-        return not (behind or until)
+        return not (read.course.points if weak else read.course.began_after(match.offset))
     return True
 
 

@@ -44,9 +44,8 @@ class Pattern(Frozen):
             does not stop at everything.
         lines: Over how many logical lines, joined by newlines, it may extend. Of a log that several ranks write, they
             are lines of one rank.
-        last: It counts only when nothing but noise follows (a hang, a kill): no training progress, no sure cause, and
-            none of ``until``.
-        until: With ``last``: literals that show, anywhere after it, that it went on.
+        last: It counts only when nothing but noise follows (a hang, a kill): no training progress, no sure cause.
+        until: Literals that show, anywhere after it, that it went on.
         certainty: Where this way of showing says less, or more, than the signature's others; see there.
         unless: As the signature's, for this pattern only.
     """

@@ -12,6 +12,7 @@ from envbuild.diagnose.lines import plain
 from envbuild.diagnose.matching import Match, excluded, goes_on, match
 from envbuild.diagnose.progress import Course
 from envbuild.diagnose.signature import Pattern, Signature
+from envbuild.diagnose.text import shown
 from envbuild.diagnose.windows import AROUND, REACH, Window, window
 from envbuild.diagnose.wraps import Wraps
 
@@ -45,6 +46,8 @@ class Read:
         telling: Place of each telling line: (line number, text), the first and the last of each literal.
         lasts: Offset of the last place of each literal of ``until``.
         end: The last lines.
+        size: Bytes of it, unpacked.
+        interrupted: Ctrl-C ended the reading.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Read:
     lasts: dict[bytes, int] = field(default_factory=dict)
     end: list[tuple[int, str]] = field(default_factory=list)
     size: int = 0
+    interrupted: bool = False
 
 
 @dataclass
@@ -88,14 +92,18 @@ class Reader:
         newlines = 0  # line ends before the buffer
         while True:
             size, ended = kept, False
-            while size < len(buffer):
-                got = stream.read_into(buffer, size) if size < len(buffer) else 0
-                if not got:
-                    ended = True
-                    break
-                size += got
-            high = size if ended else max(low, size - REACH)
-            self._look(done, buffer, size, low, high, base, newlines, last=ended)
+            try:
+                while size < len(buffer) and not ended:
+                    got = stream.read_into(buffer, size)
+                    size, ended = size + got, not got
+                high = size if ended else max(low, size - REACH)
+                self._look(done, buffer, size, low, high, base, newlines, last=ended)
+            except KeyboardInterrupt:
+                # Whoever ends a stream that does not end by itself wants to know what was in it.
+                if not base + size:
+                    raise
+                high, ended, done.interrupted = size, True, True
+                self._look(done, buffer, size, low, high, base, newlines, last=True)
             done.course.sample(buffer, low, high, base)
             done.size = base + size
             self.told(done.size)
@@ -231,8 +239,13 @@ class Reader:
     def _end(self, done: Read, buffer: bytearray, size: int, newlines: int) -> None:
         start = max(0, size - REACH)
         number = newlines + 1 + buffer.count(b"\n", 0, start)
-        for raw in bytes(buffer[start:size]).split(b"\n"):
-            text = plain(raw.rpartition(b"\r")[2] or raw[-400:]).strip()
+        lines = bytes(buffer[start:size]).split(b"\n")
+        if len(lines) > 1 and start:
+            # Its beginning lies before what is looked at.
+            del lines[0]
+            number += 1
+        for raw in lines:
+            text = shown(plain(raw.rstrip(b"\r").rpartition(b"\r")[2][-400:]))
             if text:
                 done.end.append((number, text))
             number += 1

@@ -19,7 +19,8 @@ _LEAST_WIDE = 36
 _MOST_WIDE = 300
 # More physical lines than this are no wrapped line.
 _MOST_PARTS = 12
-_BREAKS = re.compile(rb"\r\n|\n|\r+(?=[^\n])")
+# NULs are what a crash leaves of a block that was never written, and what stands between the texts of a binary.
+_BREAKS = re.compile(rb"\r\n|\n|\r+(?=[^\n])|\0{2,}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,10 +86,14 @@ def _answer(found: Answers, collection: Collection, name: str) -> Answer:
     needed = _needed(found, name, family)
     if provider is None:
         why = "comes with NVIDIA's driver" if name in FROM_DRIVER else "found nowhere"
+        ended = (found.refused(choice) for choice in found.unresolved if choice.name == name)
+        if refused := next(filter(None, ended), None):
+            return Answer(name=name, path=None, why=f"{refused} is taken, and no library", needed=needed, enough=False)
         return Answer(name=name, path=None, why=why, needed=needed, enough=name in FROM_DRIVER)
     has = highest(provider.elf.provides, family) if family else None
     why = found.why(name) or found.why(provider.path)
     enough = not (needed and has and _newer(needed, has))
+    enough = enough and (provider.elf.versioned or not collection.libraries.lacks.get(provider.real))
     return Answer(
         name=name,
         path=provider.real,

@@ -14,6 +14,11 @@ from envbuild.matrix.asking import plain
 from envbuild.model import Cuda, DeepSpeed, Environment, Gcc
 
 _RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,4}", re.ASCII)
+# ld.so's own words, and a crash in what a compiler has just made.
+_LOADER = (
+    r"error while loading shared libraries|symbol lookup error|version `\S+' not found|"
+    r"^running what it made: ended by signal (7|11)\b"
+)
 # What ZeRO-3 offload loads whatever else is in the ds_config; swapping to NVMe brings the second.
 OPTIMIZER, SWAPPING = "cpu_adam", "async_io"
 
@@ -46,6 +51,13 @@ def deepspeed_version(view: View) -> str | None:
     """The numbers of DeepSpeed's version."""
     deepspeed = view.collection.deepspeed
     return release((deepspeed.version if deepspeed else None) or view.package("deepspeed"))
+
+
+def absent(view: View, name: str) -> bool:
+    """Whether torch or DeepSpeed is not installed at all: not on record, and no module but an empty folder."""
+    seen = {"torch": view.collection.torch, "deepspeed": view.collection.deepspeed}[name]
+    gone = seen is None or seen.is_empty or (not seen.ok and f"No module named '{name}'" in (seen.error or ""))
+    return gone and view.package(name) is None
 
 
 def torch_cuda(view: View) -> str | None:
@@ -133,6 +145,11 @@ def host_compiler(view: View) -> Tool | None:
 def is_gcc(tool: Tool) -> bool:
     """Whether it says that it is GCC (or says nothing at all)."""
     return not is_clang(tool)
+
+
+def by_loader(error: str | None) -> bool:
+    """Whether a program did not come to run because of a library that the loader took, or did not find."""
+    return re.search(_LOADER, error or "") is not None
 
 
 def gpu_names(view: View) -> tuple[str, ...]:

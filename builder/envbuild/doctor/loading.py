@@ -7,10 +7,12 @@ another one, so that a remedy can be tried before it is advised.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from envbuild import elf
+from envbuild.collector.elf.linker import expand
 from envbuild.doctor.collection import Collection, Libraries
 from envbuild.doctor.root import RecordedRoot
 from envbuild.elf import Choice, Conditions, Loaded, Loading, Missing
@@ -83,6 +85,10 @@ class Answers:
         if choice is None:
             system = self._root.linker
             return "the loader itself" if system is not None and name_or_path == system.path else ""
+        return self.because(choice)
+
+    def because(self, choice: Choice) -> str:
+        """What led to the file of a request, in words, also to one that cannot be loaded."""
         plain = {
             "start": "the interpreter itself",
             "dlopen": "loaded by its path",
@@ -134,8 +140,41 @@ class Answers:
         except elf.ElfError:
             return None
 
+    def opened(self, name: str) -> tuple[Choice, ...]:
+        """Why a dlopen of a name would fail in the end, of all but what is merely not there."""
+        try:
+            loading = _NOTHING if self._process is None else self._process.fork().dlopen(name)
+        except elf.ElfError:
+            return ()
+        return tuple(choice for choice in loading.unresolved if self.refused(choice) is not None)
+
+    def refused(self, choice: Choice) -> str | None:
+        """The real path of the file that the loader takes for a request and can make nothing of, where there is one."""
+        return self._root.refused(choice.problem) if choice.path is None and choice.problem else None
+
+    def leading(self, name: str, path: str) -> tuple[str, ...]:
+        """The entries of LD_LIBRARY_PATH, as they are written, in which a name leads to a file."""
+        system, real = self._root.linker, self.real(path)
+        if system is None or not self.conditions.library_path:
+            return ()
+        origin = self.real(self._seeds[0]).rpartition("/")[0]
+        subfolders = ("", *(f"/{sub}" for sub in system.subfolders(self.conditions.cpu)))
+        found = []
+        for entry in re.split("[:;]", self.conditions.library_path):
+            place = expand(entry, origin, system.lib, system.machine).rstrip("/")
+            if not entry.startswith("/") and not place.startswith("/"):
+                place = f"{self.conditions.folder.rstrip('/')}/{place}".rstrip("/")
+            if any(self._root.resolve(f"{place}{sub}/{name}") == real for sub in subfolders):
+                found.append(entry)
+        return tuple(found)
+
     def what_if(
-        self, *, library_path: str | None = None, preload: str | None = None, first: Iterable[str] = ()
+        self,
+        *,
+        library_path: str | None = None,
+        preload: str | None = None,
+        first: Iterable[str] = (),
+        without: str | None = None,
     ) -> Answers:
         """The same process under other conditions.
 
@@ -144,13 +183,15 @@ class Answers:
             preload: LD_PRELOAD; the same.
             first: Paths, or bare names, of libraries that are loaded before the seeds, as an import that comes first
                 does.
+            without: A file that /etc/ld.so.preload no longer names, or that is no longer there.
         """
         conditions = replace(
             self.conditions,
             library_path=self.conditions.library_path if library_path is None else library_path,
             preload=self.conditions.preload if preload is None else preload,
         )
-        return _answer(self._root, self._seeds, conditions, tuple(first))
+        root = self._root if without is None else self._root.without(self.real(without))
+        return _answer(root, self._seeds, conditions, tuple(first))
 
 
 def answers(collection: Collection) -> Answers:

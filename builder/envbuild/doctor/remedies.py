@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from envbuild.collector.elf.linker import preloads
 from envbuild.doctor.collection import Collection
 from envbuild.doctor.loading import Answers
-from envbuild.doctor.words import folder, shell_path, told
-from envbuild.elf import Missing, by_family
+from envbuild.doctor.words import belongs, folder, shell_path, told
+from envbuild.elf import Choice, Missing, by_family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +34,17 @@ class Trial:
     after: Answers
 
 
-def trials(collection: Collection, known: Answers, name: str, better: Iterable[str] = ()) -> Iterator[Trial]:
+def trials(
+    collection: Collection, known: Answers, name: str, better: Iterable[str] = (), refused: Choice | None = None
+) -> Iterator[Trial]:
     """Ways to another copy of a library, mildest first: take away what put this one in front, then point to another.
 
     Args:
         name: What the loader is asked for, such as ``libstdc++.so.6``.
         better: Paths of copies that would do.
+        refused: The request that ended at a file which is no library; others of that name may have been served.
     """
-    yield from _less(collection, known, name)
+    yield from _less(collection, known, refused or known.choice(name))
     for path in better:
         place = folder(path)
         if known.knows(place):
@@ -63,26 +68,38 @@ def copies(collection: Collection, known: Answers, soname: str) -> dict[str, dic
     return {path: by_family(file.provides) for path, file in found.items()}
 
 
-def _less(collection: Collection, known: Answers, name: str) -> Iterator[Trial]:
-    choice = known.choice(name)
-    if choice is None or choice.path is None:
+def _less(collection: Collection, known: Answers, choice: Choice | None) -> Iterator[Trial]:
+    path = (choice.path or known.refused(choice)) if choice is not None else None
+    if choice is None or path is None:
         return
     conditions = known.conditions
     if choice.why == "LD_LIBRARY_PATH":
-        entries = [entry for entry in conditions.library_path.replace(";", ":").split(":") if entry]
-        less = [entry for entry in entries if entry.rstrip("/") != folder(choice.path).rstrip("/")]
-        if less != entries:
-            words = f"take {told(folder(choice.path), collection)} out of LD_LIBRARY_PATH"
+        wrong = known.leading(choice.name, path)
+        less = [entry for entry in re.split("[:;]", conditions.library_path) if entry and entry not in wrong]
+        if wrong:
+            places = " and ".join(
+                told(entry, collection) if entry else "the empty entry" for entry in dict.fromkeys(wrong)
+            )
+            words = f"take {places} out of LD_LIBRARY_PATH"
             remedy = Remedy(words=words, command=variable("LD_LIBRARY_PATH", less))
             yield Trial(remedy=remedy, after=known.what_if(library_path=":".join(less)))
-        if less and less != entries:
+        if wrong and less:
             remedy = Remedy(words="unset LD_LIBRARY_PATH", command="unset LD_LIBRARY_PATH")
             yield Trial(remedy=remedy, after=known.what_if(library_path=""))
-    elif choice.why == "preload" and conditions.preload:
-        entries = conditions.preload.replace(" ", ":").split(":")
-        less = [entry for entry in entries if entry and entry not in (choice.name, choice.path)]
-        remedy = Remedy(words=f"take {choice.path} out of LD_PRELOAD", command=variable("LD_PRELOAD", less))
-        yield Trial(remedy=remedy, after=known.what_if(preload=":".join(less)))
+    elif choice.why == "preload":
+        entries = preloads(conditions.preload, "")
+        less = [entry for entry in entries if entry not in (choice.name, choice.path)]
+        if less != entries:
+            remedy = Remedy(words=f"take {choice.path} out of LD_PRELOAD", command=variable("LD_PRELOAD", less))
+            yield Trial(remedy=remedy, after=known.what_if(preload=":".join(less)))
+        else:
+            remedy = Remedy(words=f"take {choice.path} out of /etc/ld.so.preload")
+            yield Trial(remedy=remedy, after=known.what_if(without=path))
+    elif choice.why in ("cache", "default") and (
+        "/glibc-hwcaps/" in path or belongs(path, collection) != "of the system"
+    ):
+        remedy = Remedy(words=f"remove {path} (or its folder from /etc/ld.so.conf.d), and run ldconfig")
+        yield Trial(remedy=remedy, after=known.what_if(without=path))
 
 
 def variable(name: str, entries: list[str]) -> str:

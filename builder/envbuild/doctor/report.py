@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -158,8 +159,12 @@ def _clean(value: _T) -> _T:
 
 def headline(found: Finding) -> str:
     """What is wrong with what; the subject is not said twice where the message names it itself."""
-    said = set(found.message.replace(",", " ").replace(":", " ").split())
-    return found.message if set(found.subject.split()) <= said else f"{found.subject}: {found.message}"
+    return found.message if _words(found.subject) <= _words(found.message) else f"{found.subject}: {found.message}"
+
+
+def _words(text: str) -> set[str]:
+    """The words of a text; of ``numpy>=1.20`` and ``(CXX=/x/g++)`` each by itself."""
+    return {word.rstrip(".") for word in re.split(r"[\s,:;()<>=!~'\"]+", text)}
 
 
 def layer_words(layer: Layer, *, brief: bool = False) -> str:

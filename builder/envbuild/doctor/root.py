@@ -7,6 +7,7 @@ import binascii
 import re
 import zlib
 
+from envbuild.collector.elf.linker import preloads
 from envbuild.doctor.collection import Libraries, Native
 from envbuild.elf import ElfError, ElfFile, Linker, Need, NotElf
 
@@ -16,6 +17,7 @@ _DENIED = "no permission"  # and the loader then looks further
 _WHEEL = re.compile(r"-packages/nvidia/[^/]+/lib/[^/]+$")
 _MAX_PATH = 4096  # PATH_MAX: the kernel takes no longer one
 _NOT_ELF = "not ELF"  # how a file in Libraries.broken begins that is none
+_NO_LIBRARY = " is not a library"  # elf.Choice.problem of a program or an object file
 
 
 class RecordedRoot:
@@ -24,8 +26,18 @@ class RecordedRoot:
     def __init__(self, libraries: Libraries) -> None:
         self._libraries = libraries
         self._files: dict[str, ElfFile] = {}
+        self._refused: dict[str, str] = {}
+        self._gone: frozenset[str] = frozenset()
         self._cache = _unpacked(libraries.cache)
         self._folders = _folders(libraries)
+
+    def without(self, path: str) -> RecordedRoot:
+        """The same machine, had a file been taken out of the loader's way: of its two lists, or of its folders."""
+        preload = preloads("", self._libraries.preload)
+        kept = "\n".join(name for name in preload if self.resolve(name) != path)
+        other = RecordedRoot(self._libraries.model_copy(update={"preload": kept}))
+        other._gone = self._gone if len(preload) > len(kept.split()) else self._gone | {path}
+        return other
 
     @property
     def linker(self) -> Linker | None:
@@ -52,7 +64,8 @@ class RecordedRoot:
         if path in (_CACHE, _PRELOAD):
             return path if (self._cache if path == _CACHE else self._libraries.preload) else None
         real = self._walk(path)
-        if real is None or real in self._folders or self._libraries.broken.get(real) == _DENIED:
+        broken = self._libraries.broken.get(real or "")
+        if real is None or real in self._gone or broken == _DENIED or (real in self._folders and broken is None):
             return None
         return real
 
@@ -65,12 +78,24 @@ class RecordedRoot:
         if path not in self._files:
             native = self._libraries.files.get(path)
             if native is None:
-                why = self._libraries.broken.get(path, "the collector did not read it")
-                raise (NotElf if why.startswith(_NOT_ELF) else ElfError)(
-                    f"{path} is not an ELF file" if why.startswith(_NOT_ELF) else f"{path}: {why}"
-                )
+                raise self._refusal(path)
             self._files[path] = elf_file(path, native)
         return self._files[path]
+
+    def _refusal(self, path: str) -> ElfError:
+        why = self._libraries.broken.get(path, "the collector did not read it")
+        kind, _, more = why.partition(": ")
+        if kind != _NOT_ELF:
+            error = ElfError(f"{path}: {why}")
+        else:
+            error = NotElf(f"{path} is not an ELF file" + (f" ({more})" if more else ""))
+        self._refused[error.message] = path
+        return error
+
+    def refused(self, problem: str) -> str | None:
+        """The real path of the file that a request ended at, by what the loader's rules said of it; else None."""
+        found = (path for message, path in self._refused.items() if problem.startswith(message))
+        return next(found, None) or self.resolve(problem.removesuffix(_NO_LIBRARY))
 
     def data(self, path: str, limit: int) -> bytes:
         """At most the first ``limit`` bytes of the loader's two files; of others nothing is recorded."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from envbuild.doctor.collection import Collection, Op, Tool
 
 if TYPE_CHECKING:
+    from envbuild.doctor.view import View
     from envbuild.elf import ElfFile
     from envbuild.facts import Facts
 
@@ -71,6 +72,18 @@ def op_at(path: str, collection: Collection) -> Op | None:
     return next((op for op in collection.ops if op.file == path), None)
 
 
+def ours(askers: Iterable[str], collection: Collection) -> list[str]:
+    """Those that training loads: ops, and what is torch's or of NVIDIA's wheels."""
+    return [asker for asker in askers if op_at(asker, collection) or re.search(r"/torch/|-packages/nvidia/", asker)]
+
+
+def harmless(collection: Collection, askers: Iterable[str]) -> bool:
+    """Whether they are ops for NVMe alone, which nobody asked about, or parts that torch can do without."""
+    torch, ops = collection.torch, [op_at(asker, collection) for asker in askers]
+    idle = all(op is not None and op.name in ("async_io", "gds") for op in ops) and not collection.nvme
+    return idle or (torch is not None and torch.ok and not any(ops))
+
+
 def title(op: Op) -> str:
     """An op in words: ``the cached op cpu_adam``."""
     kinds = {"prebuilt": "the prebuilt op", "cached": "the op in the JIT cache", "other": "the extension"}
@@ -97,17 +110,26 @@ def folder(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def remedy_for(op: Op, facts: Facts) -> tuple[str, str]:
+def remedy_for(op: Op, view: View) -> tuple[str, str]:
     """How to have an op compiled anew, in words and, of a cached one, as a command."""
     if op.kind == "cached":
         place = cache_folder(op)
         return f"remove its folder {place}: it is compiled anew when it is next used", f"rm -r {shell_path(place)}"
     if op.kind == "prebuilt":
-        known = facts.deepspeed.ops.get(op.name)
-        variable = known.build_variable if known is not None else f"DS_BUILD_{op.name.upper()}"
-        how = "--no-build-isolation --no-cache-dir --no-binary deepspeed --force-reinstall --no-deps deepspeed"
-        return f"compile it again, on this machine and for this torch: {variable}=1 pip install {how}", ""
+        # pip would take the newest DeepSpeed, and an op that no variable names would be gone afterwards.
+        seen = view.collection.deepspeed
+        version = ((seen.version if seen else None) or view.package("deepspeed") or "").partition("+")[0]
+        names = [op.name, *(each.name for each in view.collection.ops if each.kind == "prebuilt")]
+        variables = " ".join(f"{_build_variable(name, view.facts)}=1" for name in dict.fromkeys(names))
+        how = "--no-build-isolation --no-cache-dir --no-binary deepspeed --force-reinstall --no-deps"
+        exact = f"deepspeed=={version}" if version else "deepspeed"
+        return f"compile it again, on this machine and for this torch: {variables} pip install {how} {exact}", ""
     return f"install the package of {op.name} again, in the build for this torch and its C++ ABI", ""
+
+
+def _build_variable(name: str, facts: Facts) -> str:
+    known = facts.deepspeed.ops.get(name)
+    return known.build_variable if known is not None else f"DS_BUILD_{name.upper()}"
 
 
 def shell_path(path: str) -> str:

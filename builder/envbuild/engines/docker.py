@@ -189,6 +189,19 @@ class DockerEngine:
         with self._plain(f"remove the name {ref}"), contextlib.suppress(NotFound):
             self._link.api.remove_image(ref, force=False, noprune=True)
 
+    def remove_unnamed(self, image: str) -> bool:
+        """Remove an image that has no name; False where something still uses it. One that is gone already is fine."""
+        from docker.errors import APIError, NotFound
+
+        with self._plain(f"remove the image {image[:19]}"), contextlib.suppress(NotFound):
+            try:
+                self._link.api.remove_image(image, force=False, noprune=False)
+            except APIError as error:
+                if error.response is not None and error.response.status_code == 409:
+                    return False
+                raise
+        return True
+
     @contextlib.contextmanager
     def save(self, ref: str) -> Iterator[BinaryIO]:
         """The image as ``docker save`` writes it: a stream for ``tarfile.open(fileobj=..., mode="r|")``."""

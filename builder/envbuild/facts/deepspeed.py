@@ -81,11 +81,12 @@ class HostBytes(Fact):
 
 
 class Pgetevents(Fact):
-    """The DeepSpeed releases that ask libaio for io_pgetevents, and its symbol version."""
+    """The DeepSpeed releases whose async_io calls io_pgetevents, the libaio that has it, and its symbol version."""
 
     since: Version
-    through: Version
+    through: Version | None = None
     symbol_version: Word
+    libaio: Version
 
 
 class Pydantic(Fact):

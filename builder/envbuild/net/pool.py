@@ -16,6 +16,9 @@ import requests.adapters
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+# What is sent at once of a file (bytes).
+_BLOCK = 1 << 18
+
 
 class _Punctual:
     """A connection whose answer's headers are there in time, or not at all."""
@@ -43,6 +46,7 @@ class _Punctual:
             timer.cancel()
         if late.is_set():
             # Headers that are cut off read as if they had ended there.
+            answer.close()
             raise TimeoutError("the headers came too slowly")
         return answer
 
@@ -68,11 +72,11 @@ _POOLS: dict[str, Any] = {"http": _PlainPool, "https": _TlsPool}
 
 class _Adapter(requests.adapters.HTTPAdapter):
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
+        super().init_poolmanager(*args, blocksize=_BLOCK, **kwargs)
         self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(*args, **kwargs)
+        manager = super().proxy_manager_for(*args, blocksize=_BLOCK, **kwargs)
         if isinstance(manager, urllib3.ProxyManager):  # SOCKS has pools of its own
             manager.pool_classes_by_scheme = _POOLS
         return manager

@@ -1,12 +1,14 @@
-"""What travels with an image: its evidence, its manifest's binding, its lock. Each is an artifact that refers to it.
+"""What travels with an image: its evidence, its manifest's binding, its lock, its bill of materials.
 
-An artifact is an OCI manifest with an ``artifactType`` and a ``subject`` (OCI image specification 1.1, "Guidelines for
-Artifact Usage"), so registries keep and copy it as they do an image, and other tools show it (``oras discover``).
+Each is an artifact that refers to it: an OCI manifest with an ``artifactType`` and a ``subject`` (OCI image
+specification 1.1, "Guidelines for Artifact Usage"), so registries keep and copy it as they do an image, and other tools
+show it (``oras discover``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,17 +16,21 @@ from typing import Any
 
 from envbuild import evidence
 from envbuild.evidence.record import MAX_BYTES
+from envbuild.model import Level
 from envbuild.net import Missing
 from envbuild.registry import Blobs, Descriptor, Manifest, Repository, push_blob
 from envbuild.registry.manifests import OCI_EMPTY, OCI_MANIFEST, digest_of, dump
 
 EVIDENCE = "application/vnd.envbuild.evidence.v1+json"
 BINDING = "application/vnd.envbuild.binding.v1+json"
+SBOM = "application/vnd.cyclonedx+json"
 LOCK = "application/vnd.envbuild.lock.v1+json"
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 _EMPTY = Descriptor(media_type=OCI_EMPTY, digest=digest_of(b"{}"), size=2)
 _TITLE = "org.opencontainers.image.title"
 _PREFIX = "vnd.envbuild"
+_CREATED = "org.opencontainers.image.created"
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 # An image is seen again and again; more records than these are not looked through.
 _MOST = 200
 _MAX_ENVELOPE = MAX_BYTES * 4 // 3 + 64 * 1024
@@ -61,7 +67,7 @@ def of_record(path: Path) -> Artifact | None:
                 f"{_PREFIX}.environment": record.environment,
                 f"{_PREFIX}.level": record.level.value,
                 f"{_PREFIX}.suite": record.suite,
-                "org.opencontainers.image.created": f"{record.finished:%Y-%m-%dT%H:%M:%SZ}",
+                _CREATED: record.finished.astimezone(datetime.timezone.utc).strftime(_TIME),
             },
         )
     return None
@@ -75,6 +81,11 @@ def of_binding(envelope: bytes) -> Artifact:
 def of_lock(data: bytes) -> Artifact:
     """The lock that an image was built from."""
     return Artifact(kind=LOCK, files=(("lock.json", LOCK, data),))
+
+
+def of_sbom(data: bytes) -> Artifact:
+    """What the image is made of, as a CycloneDX document."""
+    return Artifact(kind=SBOM, files=(("sbom.cdx.json", SBOM, data),))
 
 
 def attach(repository: Repository, subject: Descriptor, artifacts: Sequence[Artifact], blobs: Blobs) -> None:
@@ -146,3 +157,16 @@ def _read(repository: Repository, manifest: Manifest, blobs: Blobs) -> Artifact:
 def file_of(artifact: Artifact, media_type: str) -> bytes | None:
     """The bytes of an artifact's file of a kind."""
     return next((data for _, kind, data in artifact.files if kind == media_type), None)
+
+
+def told(notes: Mapping[str, str]) -> tuple[Level, str, datetime.datetime] | None:
+    """Level, suite and time that the annotations of evidence say; None where they are of something else.
+
+    Anybody who may write to the registry may have written them: they are for a list, and no proof.
+    """
+    try:
+        level, suite = Level(notes[f"{_PREFIX}.level"]), notes[f"{_PREFIX}.suite"]
+        when = datetime.datetime.strptime(notes[_CREATED], _TIME).replace(tzinfo=datetime.timezone.utc)
+    except (KeyError, ValueError):
+        return None
+    return level, suite, when

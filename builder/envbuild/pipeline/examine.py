@@ -27,6 +27,8 @@ _GRACE_SECONDS = 240.0
 _MOST_BYTES = 256 << 20
 _PYTHONS = ("python3", "python", "/opt/venv/bin/python", "/opt/conda/bin/python", "/usr/libexec/platform-python")
 _NO_COMMAND = (126, 127)
+# What runc and crun say of a program that an image does not have.
+_NOT_THERE = ("no such file or directory", "executable file not found")
 # The collector's own word, and what Python 2 says of -I.
 _TOO_OLD = ("it needs 3.6 or later", "nknown option: -I")
 _SHM_BYTES = 8 << 30
@@ -112,7 +114,9 @@ def examine_image(
             result = bench.engine.run(spec, timeout=extent.timeout + _GRACE_SECONDS, sink=bench.sink)
             if result.exit_code not in _NO_COMMAND and not any(text in result.stderr for text in _TOO_OLD):
                 break
-            bench.sink(Note(message=f"{starter} does not run the collector in {image}: {_last(result.stderr)}"))
+            # That one is not there is no news: the next is tried, and all are named at the end.
+            if not any(text in result.stderr for text in _NOT_THERE):
+                bench.sink(Note(message=f"{starter} does not run the collector in {image}: {_last(result.stderr)}"))
         else:
             looked = python or ", ".join(_PYTHONS)
             raise GateError(

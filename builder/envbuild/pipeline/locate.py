@@ -29,7 +29,7 @@ def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, Imag
         wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
         # An image that was built before the site had a registry has the same names without it.
         plain = names(target.env, target.rendering.id8, None)
-        for ref in dict.fromkeys((*wanted.own, *plain.own, target.candidate)):
+        for ref in dict.fromkeys((*wanted.own, wanted.candidate, *plain.own, target.candidate)):
             info = bench.engine.image(ref)
             if info is not None:
                 return ref, info, target.env

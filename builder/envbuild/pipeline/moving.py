@@ -15,6 +15,10 @@ _REPORT_SHARE = 0.05
 _REPORT_SECONDS = 5.0
 
 
+class Stopped(Exception):
+    """A transfer ends here, because the run does."""
+
+
 @dataclass(slots=True)
 class _Blob:
     name: str
@@ -39,11 +43,16 @@ class Mover:
     moved: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _blobs: dict[str, _Blob] = field(default_factory=dict)
+    _stopped: bool = False
 
     def event(self, event: Event) -> None:
         """Pass on an event from whatever thread."""
         with self._lock:
             self.sink(event)
+
+    def stop(self) -> None:
+        """End every transfer at its next piece: somebody is waiting for the run to end."""
+        self._stopped = True
 
     def note(self, message: str, level: str = "info") -> None:
         """Say something."""
@@ -56,7 +65,13 @@ class Mover:
             self.sink(StepStarted(key=blob.digest, name=f"{name} {blob.digest[7:19]} {format_size(blob.size)}"))
 
     def progress(self, blob: Descriptor, count: int) -> None:
-        """So many bytes of it more (or fewer: they come again)."""
+        """So many bytes of it more (or fewer: they come again).
+
+        Raises:
+            Stopped: It is to go no further.
+        """
+        if self._stopped:
+            raise Stopped
         with self._lock:
             seen = self._blobs[blob.digest]
             seen.moved += count

@@ -45,6 +45,11 @@ class Names:
         return f"{self.repository}:{self.id_tag}-{level.value}"
 
     @property
+    def candidate(self) -> str:
+        """The tag of an image that waits for its proof."""
+        return f"{self.repository}:candidate-{self.id_tag.rpartition('-')[2]}"
+
+    @property
     def own(self) -> tuple[str, ...]:
         """Every name that is given once, to one image; the one that says most comes first."""
         return (self.proven, *map(self.below, (Level.GPU_MIG, Level.CPU, Level.BUILT)))

@@ -11,26 +11,23 @@ from typing import Any
 
 from envbuild import evidence, store
 from envbuild.engines import ImageInfo
-from envbuild.errors import EngineError, GateError
+from envbuild.errors import GateError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence.record import MAX_BYTES
 from envbuild.judge import archive
-from envbuild.model import Environment, Finding, ImageIdentity, Level
-from envbuild.net import Missing
+from envbuild.model import Environment, Finding, Level
 from envbuild.pipeline import unpacking
-from envbuild.pipeline.believing import believe, subject_of
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.names import Names, names, refuse_other_bytes
 from envbuild.pipeline.packing import Layers
 from envbuild.pipeline.prepare import FindingsError, errors, prepare
-from envbuild.pipeline.remote import blobs, need_registry, repository
+from envbuild.pipeline.remote import blobs, need_registry
+from envbuild.pipeline.resolving import resolve
 from envbuild.pipeline.suits import host_objections
 from envbuild.pipeline.verify import Verified
 from envbuild.pipeline.wanted import Wanted
 from envbuild.pipeline.workbench import Workbench
-from envbuild.registry import Blobs, Descriptor, Index, Manifest, Repository, parse
-
-_MAX_CONFIG = 8 << 20
+from envbuild.registry import Descriptor, Manifest, Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +109,7 @@ def pull(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> t
     with tempfile.TemporaryDirectory(prefix="pull-", dir=store.make_folder(bench.cache)) as scratch:
         found, there = _find(bench, name, wish, mover, Path(scratch))
         _refuse(found, wish)
+        _refuse_taken(bench, found)
         return found, None if dry_run else _fetch(bench, found, there, mover)
 
 
@@ -121,42 +119,31 @@ def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) 
     env = bench.matrix.get(name)
     target = prepare(bench, name, checked=False)
     wanted = names(env, target.rendering.id8, need_registry(bench))
-    own_tag = wanted.proven.rpartition(":")[2]
-    tag = f"candidate-{target.rendering.id8}" if wish.candidate else own_tag if wish.locked else "validated"
-    ref = f"{wanted.repository}:{tag}"
-    there = repository(bench, parse(ref), mover.event)
+    ref = wanted.candidate if wish.candidate else wanted.proven if wish.locked else wanted.moving
     mover.event(PhaseStarted(phase="resolve", detail=ref))
-    manifest = _manifest(there, tag, env)
-    own = blobs(bench)
-    config = _config(there, own, manifest)
-    diff_ids = unpacking.layers_of(config)
-    if len(diff_ids) != len(manifest.layers):
-        count = len(manifest.layers)
-        raise EngineError(f"{ref}: its config states {len(diff_ids)} layers, its manifest {count}")
-    identity = ImageIdentity(config_digest=manifest.config.digest, diff_ids=diff_ids)
     level = Level.BUILT if wish.candidate and wish.wanted.level is None else wish.wanted.level
-    subject = subject_of(env, identity, ref, dataclasses.replace(wish.wanted, level=level), bench.trusted_keys)
-    verified = believe(subject, there, manifest, own, scratch)
+    resolved = resolve(bench, env, ref, dataclasses.replace(wish.wanted, level=level), scratch, mover.event)
+    manifest, verified = resolved.image.manifest, resolved.verified
     record = verified.record
     host = (
         host_objections(env, record.portability, record.platform)
         if record is not None and bench.engine.local and not wish.any_host
         else []
     )
-    there_already = unpacking.layers_there(bench.engine, diff_ids)
+    there_already = unpacking.layers_there(bench.engine, verified.identity.diff_ids)
     mover.event(PhaseDone(phase="resolve", seconds=time.monotonic() - began, detail=manifest.descriptor.digest[:19]))
     found = Found(
         env=env,
         ref=ref,
         manifest=manifest,
-        config=config,
+        config=resolved.image.config,
         verified=verified,
         host=tuple(host),
         there=there_already,
         missing=tuple({layer.digest: layer for layer in manifest.layers[there_already:]}.values()),
         tags=_tags(env, wanted, wish, verified, manifest),
     )
-    return found, there
+    return found, resolved.image.there
 
 
 def _refuse(found: Found, wish: Wish) -> None:
@@ -168,6 +155,16 @@ def _refuse(found: Found, wish: Wish) -> None:
             found.findings,
             hint="Nothing was downloaded, and nothing was tagged.",
             exit_code=5,
+        )
+
+
+def _refuse_taken(bench: Workbench, found: Found) -> None:
+    """A name that is given once is looked at before anything moves, too."""
+    existing = bench.engine.image(found.tags[0])
+    if existing is not None and existing.diff_ids != found.verified.identity.diff_ids:
+        raise GateError(
+            f"{found.tags[0]} already names another image ({existing.id[:19]}); it is never overwritten",
+            hint=f"If that image should go, remove its name yourself: docker rmi {found.tags[0]}",
         )
 
 
@@ -193,45 +190,15 @@ def _fetch(bench: Workbench, found: Found, there: Repository, mover: Mover) -> I
     return info
 
 
-def _manifest(there: Repository, tag: str, env: Environment) -> Manifest:
-    """The manifest of a tag, pinned to its digest from here on; of several platforms the row's."""
-    try:
-        found = there.manifest(tag)
-        if isinstance(found, Index):
-            fitting = [each for each in found.manifests if each.platform in env.platforms]
-            if len(fitting) != 1:
-                said = ", ".join(filter(None, (each.platform for each in found.manifests))) or "none that is named"
-                raise GateError(
-                    f"{there.name}:{tag} is for {said}; the row {env.name} is for {', '.join(env.platforms)}"
-                )
-            found = there.manifest(fitting[0].digest)
-    except Missing as error:
-        names = [each for each in there.tags() if not each.startswith("sha256-")]
-        said = f"it has {', '.join(names[:8])}" if names else "it has no image of that row"
-        raise GateError(
-            f"there is no {there.name}:{tag}; {said}",
-            hint=f"Build it here: envbuild build {env.name}. Or have it pushed: envbuild push {env.name}",
-        ) from error
-    if not isinstance(found, Manifest) or found.artifact_type:
-        raise GateError(f"{there.name}:{tag} is no image")
-    return found
-
-
-def _config(there: Repository, own: Blobs, manifest: Manifest) -> bytes:
-    if manifest.config.size > _MAX_CONFIG:
-        raise EngineError(f"{there.name}: the image's config has {manifest.config.size} bytes, which is none")
-    return own.fetch(there, manifest.config).read_bytes()
-
-
 def _tags(env: Environment, wanted: Names, wish: Wish, verified: Verified, manifest: Manifest) -> tuple[str, ...]:
     """The names that it gets here: what the registry calls it proves nothing, its evidence does."""
     record = verified.record
     if not verified.good or record is None:
         return (f"{wanted.repository}:unverified-{manifest.config.digest[7:15]}",)
     id8 = (record.target_id or manifest.config.digest.removeprefix("sha256:"))[:8]
-    if wish.candidate:
-        return (f"{wanted.repository}:candidate-{id8}",)
     own = Names(repository=wanted.repository, id_tag=f"{wanted.id_tag.rpartition('-')[0]}-{id8}")
+    if wish.candidate:
+        return (own.candidate,)
     enough = record.level.rank >= env.required_level.rank
     return (own.proven, own.moving) if enough else (own.below(record.level),)
 

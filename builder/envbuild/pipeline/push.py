@@ -21,6 +21,7 @@ from envbuild.evidence import Binding
 from envbuild.model import Environment, Level
 from envbuild.pipeline import attached
 from envbuild.pipeline.locate import locate, own_target, require_level
+from envbuild.pipeline.materials import bill
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.names import derived_names, names
 from envbuild.pipeline.packing import Layers, Packing, config_descriptor
@@ -119,7 +120,7 @@ def plan(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> Pl
     found = proven(info, env)
     records = tuple(path for _, path in evidence.every(info.id, info.diff_ids) if _row(path) == env.name)
     if wish.candidate:
-        tags: tuple[str, ...] = (f"candidate-{wanted.id_tag.rpartition('-')[2]}",)
+        tags: tuple[str, ...] = (wanted.candidate.rpartition(":")[2],)
     else:
         if found is None:
             raise GateError(
@@ -215,6 +216,7 @@ def _image(bench: Workbench, planned: Plan, there: Repository, own: Blobs, mover
             for each in sent:
                 each.result()
         except BaseException:
+            mover.stop()
             for each in sent:
                 each.cancel()
             raise
@@ -264,6 +266,7 @@ def _beside(bench: Workbench, planned: Plan, there: Repository, own: Blobs, subj
     artifacts = [artifact for path in planned.records if (artifact := attached.of_record(path)) is not None]
     if planned.lock is not None:
         artifacts.append(attached.of_lock(planned.lock.read_bytes()))
+    artifacts.append(attached.of_sbom(bill(bench, planned.ref, planned.info).data))
     key = bench.signing_key
     if key is not None:
         binding = Binding(environment=planned.env.name, manifest=subject.digest, config=config)

@@ -88,6 +88,8 @@ def unpack(engine: DockerEngine, incoming: Incoming, there: Repository, blobs: B
         try:
             engine.load(_archive(incoming, coming))
         except BaseException:
+            # The pool waits for what runs: nobody else does.
+            mover.stop()
             for each in coming.values():
                 each.cancel()
             raise

@@ -100,7 +100,8 @@ def _read(file: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise InputError(f"{file}: the registry logins cannot be read: {error.strerror}") from error
     try:
-        document = json.loads(data) if len(data) <= _MAX_BYTES else None
+        # An empty file is what Docker takes for one without logins.
+        document = json.loads(data or b"{}") if len(data) <= _MAX_BYTES else None
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -79,6 +80,15 @@ class Repository:
             NetworkError: The registry does not take it, or says it is another one.
         """
         return self._put(raw, media_type, name)[0]
+
+    def delete_tag(self, name: str) -> None:
+        """Take a tag away, and nothing else; one that is not there is gone already.
+
+        Raises:
+            NetworkError: The registry cannot, or does not let us.
+        """
+        with contextlib.suppress(Missing):
+            self.session.ask("DELETE", self.url(f"manifests/{name}"), self.writing, ok=frozenset({200, 202, 204}))
 
     def _put(self, raw: bytes, media_type: str, name: str = "") -> tuple[Descriptor, bool]:
         """... and whether the registry itself keeps what it refers to."""

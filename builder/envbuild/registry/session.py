@@ -29,10 +29,7 @@ _LONGEST_WAIT = 60.0
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _OK = frozenset({200})
-_PLAIN_HINT = (
-    "A proxy before the registry ends TLS and does not say so: it has to send X-Forwarded-Proto, or the registry to "
-    "answer with relative URLs."
-)
+_PLAIN_HINT = "A proxy before the registry ends TLS and does not tell it so: it has to send X-Forwarded-Proto."
 Data = Callable[[], Any]
 T = TypeVar("T")
 
@@ -86,6 +83,7 @@ class Session:
         headers: Mapping[str, str] | None = None,
         data: Data | None = None,
         ok: frozenset[int] = _OK,
+        attempts: int | None = None,
     ) -> Reply:
         """One request with a small answer, tried again where that may help.
 
@@ -94,6 +92,7 @@ class Session:
             access: What we have to be allowed.
             data: Gives the body, anew for each attempt.
             ok: The statuses that are an answer.
+            attempts: How often, where not as often as the session tries.
 
         Raises:
             NoAccess: 401 or 403.
@@ -109,7 +108,8 @@ class Session:
                 response.close()
             return Reply(status=response.status_code, url=response.url, headers=_lower(response), body=body)
 
-        return self._patient(_Request(method, path, access, headers or {}, data, ok), self._attempts, whole)
+        request = _Request(method, path, access, headers or {}, data, ok)
+        return self._patient(request, attempts or self._attempts, whole)
 
     @contextlib.contextmanager
     def open(
@@ -119,13 +119,11 @@ class Session:
         access: Access,
         *,
         headers: Mapping[str, str] | None = None,
-        data: Data | None = None,
         ok: frozenset[int] = _OK,
-        attempts: int | None = None,
     ) -> Iterator[requests.Response]:
         """As ``ask``, with the body still to be read."""
-        request = _Request(method, path, access, headers or {}, data, ok)
-        response: requests.Response = self._patient(request, attempts or self._attempts, lambda response: response)
+        request = _Request(method, path, access, headers or {}, None, ok)
+        response: requests.Response = self._patient(request, self._attempts, lambda response: response)
         try:
             yield response
         finally:
@@ -213,10 +211,12 @@ class Session:
             if response.status_code != 401 or not ours or again:
                 return response
             challenge = tokens.read(response.headers.get("WWW-Authenticate", ""))
-            answer = self._answer(challenge, access, refused=granted) if challenge else None
-            if answer is None:
-                return response
-            response.close()
+            with contextlib.ExitStack() as stack:
+                stack.callback(response.close)
+                answer = self._answer(challenge, access, refused=granted) if challenge else None
+                if answer is None:
+                    stack.pop_all()
+                    return response
             self._granted[access] = answer
         raise AssertionError("the second round returns")
 

@@ -143,7 +143,8 @@ class _Transfer:
                 # What failed may be the answer alone.
                 if self._there():
                     break
-                again = isinstance(error, Again)
+                # 416: it has more than it said, as long as it still reads what came over a connection that broke.
+                again = isinstance(error, Again) or error.status == 416
                 # Many a failure is only about how far it has come; the registry is asked. Not where all had come
                 # and was refused: then the bytes that it has are not those of the blob.
                 refused = not again and offset == self._blob.size
@@ -173,6 +174,7 @@ class _Transfer:
 
     def _begin(self, sources: tuple[str, ...]) -> tuple[str, int] | None:
         """Begin an upload; None where the registry has taken the blob from another repository."""
+        begun: tuple[str, int] | None = None
         for source in sources:
             access = Access(repository=self._repository.path, push=True, source=source)
             query = f"?mount={quote(self._blob.digest)}&from={quote(source, safe='')}"
@@ -182,8 +184,9 @@ class _Transfer:
                 )
                 if reply.status == 201:
                     return None
-                return self._noted(reply.url, reply.headers.get("location", "")), 0
-        return self._fresh()
+                # The source has it not, and an upload has begun instead.
+                begun = self._noted(reply.url, reply.headers.get("location", "")), 0
+        return begun or self._fresh()
 
     def _fresh(self) -> tuple[str, int]:
         reply = self._session.ask(
@@ -239,15 +242,15 @@ class _Transfer:
             "Content-Range": f"{offset}-{self._blob.size - 1}",
         }
         try:
-            with self._session.open(
+            reply = self._session.ask(
                 "PATCH", location, self._repository.writing, headers=headers, data=rest, ok=_WRITTEN, attempts=1
-            ) as response:
-                taken = _taken({"range": response.headers.get("Range", "")})
-                there = self._noted(response.url, response.headers.get("Location", "") or location)
-                return there, self._blob.size if taken is None else min(taken, self._blob.size)
+            )
         finally:
             for each in opened:
                 each.close()
+        taken = _taken(reply.headers)
+        there = self._noted(reply.url, reply.headers.get("location", "") or location)
+        return there, self._blob.size if taken is None else min(taken, self._blob.size)
 
     def _finish(self, location: str) -> None:
         join = "&" if urlsplit(location).query else "?"

@@ -12,16 +12,18 @@ import pytest
 from envbuild import facts
 from envbuild.doctor.checks import CHECKS
 from envbuild.doctor.intended import intended
+from envbuild.doctor.order import groups
 from envbuild.doctor.view import Check, View
 from envbuild.errors import InputError
 from envbuild.matrix import load
 from envbuild.model import Environment, Finding, Severity
-from faults import ALSO, GIB, LOOSE, RED, Case, nvme
-from machines import gpu_machine, machine, packages, view
+from faults import ALSO, GIB, JIT, LOOSE, RED, Case, nvme
+from machines import SITE, TORCH, gpu_machine, machine, packages, view
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 # Those about native code have tests of their own.
-NATIVE = {"abi", "compilers", "cuda-libraries", "glibc", "isa", "jit", "libcuda", "libstdcxx", "loader", "nccl", "ops"}
+NATIVE = {"abi", "compilers", "cuda-libraries", "glibc", "isa", "jit", "libcuda", "libstdcxx", "loader", "nccl", "ops",
+          "unfit"}  # fmt: skip
 OWN = [check for check in CHECKS if check.name not in NATIVE]
 FACTS = facts.load()
 MEMORY = next(check for check in CHECKS if check.name == "memory")
@@ -121,7 +123,7 @@ def test_a_healthy_machine_has_few_words(base: str) -> None:
 
 
 def test_every_check_of_the_list_is_red_somewhere() -> None:
-    assert {check.name for check in OWN} == {rule.split(".")[0] for _, rule, *_ in RED} | {"row"}
+    assert {check.name for check in OWN} == ({rule.split(".")[0] for _, rule, *_ in RED} | {"row"}) - NATIVE
 
 
 @pytest.mark.parametrize(
@@ -204,6 +206,74 @@ def test_a_machine_against_a_row(case: Against) -> None:
     }
     found = said(view(made(base, changes), row=row.model_copy(update=fields)))
     assert {(f.rule, f.severity) for f in found if f.rule.startswith("row.")} == expected
+
+
+NO_TORCH = {"ok": False, "error": "ModuleNotFoundError: No module named 'torch'", "version": None}
+LOST = {"name": "torch", "version": "2.13.0+cpu", "missing": [f"{SITE}/torch/lib/libtorch_cpu.so"], "count": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "roots"),
+    [
+        # Without a torch nobody finds its libraries, and its absence is said once.
+        (
+            {"interpreter": {"packages": packages(torch=None)}, "torch": NO_TORCH, "deepspeed": NO_TORCH,
+             "gone": [f"{TORCH}/{name}" for name in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")]},
+            ["imports.nothing"],
+        ),
+        # That DeepSpeed is missing is not the fault of a torch that is not whole.
+        (
+            {"torch": {"ok": False, "error": "ImportError: libtorch_cpu.so: cannot open"}, "damaged": [LOST],
+             "deepspeed": None, "interpreter": {"packages": packages(deepspeed=None)}},
+            ["installation.damaged", "imports.nothing"],
+        ),
+        (
+            {"interpreter": {"version": None, "packages": []}, "torch": None, "deepspeed": None,
+             "errors": [{"part": "interpreter", "error": "ended by signal 6 (SIGABRT)"}]},
+            ["interpreter.dead"],
+        ),
+        ({"interpreter": {"packages": packages(numpy=None)},
+          "deepspeed": {"ok": False, "error": "ModuleNotFoundError: No module named 'numpy'"}},
+         ["packages.requirement"]),
+        (
+            {"torch": {"ok": False, "version": None, "error": "ImportError: numpy.core.multiarray failed to import"},
+             "deepspeed": {"torch_info": None},
+             "interpreter": {"packages": packages(torch="2.1.2+cpu", setuptools="69.0.0")}},
+            ["packages.old-torch"],
+        ),
+        ({**JIT, "compiles": [{"compiler": "/usr/bin/g++-12", "works": False, "error": "No space left on device"}],
+          "machine": {"disks": [{"use": "temporary", "path": "/tmp", "free": 0}]}}, ["disk.full"]),
+    ],
+)  # fmt: skip
+def test_the_root_is_first_and_alone(changes: dict[str, Any], roots: list[str]) -> None:
+    found = groups(said(view(machine(**changes))), CHECKS)
+    assert [each.root.rule for each in found if each.root.severity is ERROR] == roots
+
+
+def test_lines_that_install_are_for_this_pip_and_change_no_torch() -> None:
+    absent = {"deepspeed": None, "interpreter": {"packages": packages(deepspeed=None, setuptools=None, pip="25.0")}}
+    (found,) = [each for each in said(view(machine(**absent))) if each.rule == "imports.nothing"]
+    python = "/opt/venv/bin/python -m pip install"
+    assert found.command.splitlines() == [
+        f"{python} setuptools wheel", f"{python} --no-build-isolation deepspeed torch==2.13.0+cpu"
+    ]  # fmt: skip
+    # Not of a Python that has no pip, and not of the distribution's own.
+    for changes in ({"packages": packages(deepspeed=None)}, {**absent["interpreter"], "prefix": "/usr"}):  # type: ignore[dict-item]
+        seen = view(machine(deepspeed=None, interpreter=changes))
+        assert [each.command for each in said(seen) if each.rule == "imports.nothing"] == [""]
+
+
+def test_a_row_wants_an_engine_and_room_for_its_image() -> None:
+    engines = [{"name": name, "role": "shell", "path": None} for name in ("docker", "podman")]
+    disks = [{"use": "images", "path": "/var/lib/docker", "free": 5 * GIB, "writable": False}]
+    poor = {"tools": engines, "machine": {"disks": disks, "container": None}}
+    for name, expected in (("cpu", {"row.engine"}), ("h200-cu130", {"row.engine", "disk.image"})):
+        found = said(view(gpu_machine(**poor), row=ROWS[name]))
+        assert {each.rule for each in found if each.rule in ("row.engine", "disk.image")} == expected
+    # Without a row nobody wants an image; inside of a container nobody starts one.
+    assert not {each.rule for each in said(view(gpu_machine(**poor)))} & {"row.engine", "disk.image"}
+    inside = gpu_machine(**{**poor, "machine": {"disks": disks, "container": "docker"}})
+    assert not {each.rule for each in said(view(inside, row=ROWS["h200-cu130"]))} & {"row.engine", "disk.image"}
 
 
 @pytest.mark.parametrize(

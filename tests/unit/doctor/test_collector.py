@@ -15,10 +15,12 @@ import pytest
 from envbuild.collector import (
     choose,
     collect,
+    disks,
     environment,
     gpu,
     gpucode,
     hardware,
+    installed,
     interpreter,
     libaio,
     machine,
@@ -395,7 +397,8 @@ def test_packages_are_read_as_files_and_twice_is_twice(tmp_path: Path) -> None:
         info.mkdir(parents=True)
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: numpy\nVersion: {version}\nRequires-Dist: a (>=1)\n"
-            "Requires-Dist: b; extra == 'dev'\n\nVersion: 9\nRequires-Dist: in-the-description\n"
+            "Requires-Dist: b; extra == 'dev'\nRequires-Dist: deepspeed>=0.9; extra == 'deepspeed'\n\n"
+            "Version: 9\nRequires-Dist: in-the-description\n"
         )
     (first / "old.egg-info").write_bytes(b"Name: old\r\nVersion: 0.1\r\nSummary: \xff\r\n")
     (first / "broken.dist-info").mkdir()
@@ -403,7 +406,7 @@ def test_packages_are_read_as_files_and_twice_is_twice(tmp_path: Path) -> None:
     assert [(each["name"], each["version"], each["location"]) for each in found] == [
         ("numpy", "1.26.4", str(first)), ("old", "0.1", str(first)), ("numpy", "2.1.0", str(second)),
     ]  # fmt: skip
-    assert found[0]["requires"] == ["a (>=1)"]
+    assert found[0]["requires"] == ["a (>=1)", "deepspeed>=0.9; extra == 'deepspeed'"]
     # A home that is a link: the packages are where sys.path says that they are, once.
     (tmp_path / "home").symlink_to(tmp_path / "user")
     again = interpreter.packages([str(tmp_path / "home"), str(first)])
@@ -522,3 +525,46 @@ def test_the_interpreter_with_torch_comes_before_the_first(tmp_path: Path) -> No
     (tmp_path / "bare/pyvenv.cfg").write_text(f"home = {tmp_path}/full/bin\ninclude-system-site-packages = false\n")
     assert choose.guess(Host(environ)) == str(tmp_path / "full/bin/python")
     assert choose.candidates(Host({"PATH": "/nonexistent"}))[0] == sys.executable
+
+
+def test_packages_that_are_not_whole(tmp_path: Path) -> None:
+    def wheel(name: str, record: str | None, installer: str | None = "pip", **files: bytes) -> dict[str, Any]:
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        if record is not None:
+            (info / "RECORD").write_text(record)
+        if installer is not None:
+            (info / "INSTALLER").write_text(installer + "\n")
+        (tmp_path / name).mkdir()
+        for file, data in files.items():
+            (tmp_path / name / file.replace("_dot_", ".")).write_bytes(data)
+        return {"name": name, "version": "1.0", "location": str(tmp_path), "info": info.name}
+
+    elf = bytearray(Path("/proc/self/exe").read_bytes()[:64])  # its table of sections is far behind that
+    whole = bytes(elf[:0x28]) + bytes(24)  # and this one has none: what strip leaves is smaller, and whole
+    packages = [
+        wheel("torch", "torch/a.py,,\ntorch/gone.py,,9\ntorch/b.so,sha256=x,900\ntorch/c.so,,90\nd.h,,1\ntorch/e.py,,5",
+              a_dot_py=b"", b_dot_so=bytes(elf), c_dot_so=whole, e_dot_py=b""),
+        wheel("numpy", None),
+        wheel("pydantic", None, installer="conda"),
+        wheel("triton", "\x00,\"\n"),
+        wheel("deepspeed", "deepspeed/a.py,,3\n", a_dot_py=b"x=1"),
+        wheel("other", None),
+    ]  # fmt: skip
+    found = installed.damaged([*packages, {"name": "accelerate", "version": "1", "location": "/nowhere"}])
+    assert [(each["name"], each["record"], each["count"]) for each in found] == [
+        ("torch", True, 3), ("numpy", False, 0),
+    ]  # fmt: skip
+    assert found[0]["missing"] == [
+        f"{tmp_path}/torch/gone.py", f"{tmp_path}/torch/b.so: 64 of 900 bytes", f"{tmp_path}/torch/e.py: 0 of 5 bytes"
+    ]  # fmt: skip
+
+
+def test_folders_that_are_written_to_are_known_by_their_nearest_parent(host: Any, tmp_path: Path) -> None:
+    seen = host({"/etc/docker/daemon.json": '{"data-root": "/big/docker"}', "/big/file": "x"}, HOME="/root", TMPDIR="t")
+    found = {each["use"]: each for each in disks.disks(seen)}
+    assert found["images"]["path"] == "/big/docker" and found["images"]["writable"] and found["images"]["free"] > 0
+    assert found["cache"]["path"] == "/root/.cache/torch_extensions" and "temporary" not in found
+    blocked = host({"/etc/docker/daemon.json": "[", "/home/u/.cache": "a file"}, HOME="/home/u")
+    found = {each["use"]: each for each in disks.disks(blocked)}
+    assert not found["cache"]["writable"] and found["images"]["path"] == "/var/lib/docker"

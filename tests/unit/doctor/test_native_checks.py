@@ -29,6 +29,7 @@ from envbuild.doctor.checks import (
     loader,
     nccl,
     ops,
+    unfit,
 )
 from envbuild.doctor.collection import Collection
 from envbuild.doctor.layers import layers
@@ -59,7 +60,7 @@ from machines import (
 
 MINE = (
     abi.CHECK, compilers.CHECK, cuda_libraries.CHECK, glibc.CHECK, isa.CHECK, jit.CHECK, libcuda.CHECK, libstdcxx.CHECK,
-    loader.CHECK, nccl.CHECK, ops.CHECK,
+    loader.CHECK, nccl.CHECK, ops.CHECK, unfit.CHECK,
 )  # fmt: skip
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 CONDA = "/home/me/miniconda3/envs/train"
@@ -84,7 +85,8 @@ def cached(**changes: Any) -> dict[str, Any]:
     """A GPU machine whose cpu_adam is in the JIT cache."""
     file = changes.pop("file", op_file())
     return {
-        "files": {JIT: file}, "gone": [CPU_ADAM], "ops": [op(JIT, "cached", **changes), op(FUSED_ADAM, sm=["sm_90"])],
+        "files": {JIT: file}, "gone": [CPU_ADAM], "deepspeed": {"installed_ops": ["fused_adam"]},
+        "ops": [op(JIT, "cached", **changes), op(FUSED_ADAM, sm=["sm_90"])],
         "libraries": {"seeds": [*SEEDS, JIT, FUSED_ADAM]},
     }  # fmt: skip
 
@@ -112,7 +114,112 @@ class Fault:
     besides: tuple[str, ...] = field(default=())
 
 
+BAD = "/opt/bad/libstdc++.so.6"
+BAD_FIRST = {"LD_LIBRARY_PATH": "/opt/bad/:/usr/local/lib"}
 FAULTS: dict[str, Fault] = {
+    "text in the place of libstdc++": Fault(
+        machine(libraries={"broken": {BAD: "not ELF"}, "paths": {BAD: BAD}}, environment=BAD_FIRST),
+        "unfit.damaged",
+        ERROR,
+        (BAD, "by LD_LIBRARY_PATH", "is not an ELF file", "libtorch_cpu.so"),
+        ("take /opt/bad/ out of LD_LIBRARY_PATH", "every library then resolves"),
+        "export LD_LIBRARY_PATH=/usr/local/lib",
+    ),
+    "a folder in the place of libc10": Fault(
+        machine(
+            libraries={"broken": {f"{TORCH}/libc10.so": "not ELF: a folder"}, "files": {f"{TORCH}/libc10.so": None}},
+            torch={"ok": False, "error": "ImportError: libc10.so: cannot read file data: Is a directory"},
+        ),
+        "unfit.damaged",
+        ERROR,
+        ("libc10.so (of torch)", "RUNPATH of", "(a folder)"),
+        ("install torch again",),
+    ),
+    "a libstdc++ without versions, with no symbol that is asked of it": Fault(
+        machine(
+            files={BAD: native("libc.so.6", soname="libstdc++.so.6")},
+            libraries={"lacks": {BAD: ["_ZSt4cout"]}},
+            environment=BAD_FIRST,
+        ),
+        "unfit.unversioned",
+        ERROR,
+        (BAD, "by LD_LIBRARY_PATH", "no symbol versions", "_ZSt4cout"),
+        ("take /opt/bad/ out of LD_LIBRARY_PATH",),
+        "export LD_LIBRARY_PATH=/usr/local/lib",
+    ),
+    "an empty libcuda that a mount has left in an image (fabricated GPU)": Fault(
+        gpu_machine(
+            libraries={"broken": {LIBCUDA: "not ELF: it is empty"}, "files": {LIBCUDA: None}},
+            torch={"maps": {"libcuda.so.580.95.05": None}, "available": False},
+        ),
+        "unfit.damaged",
+        ERROR,
+        (LIBCUDA, "is what the loader takes for libcuda.so.1", "it is empty"),
+        ("build the image without the NVIDIA runtime",),
+    ),
+    "an older libstdc++ in a hardware folder of a folder that is written with a link": Fault(
+        machine(
+            files={"/opt/new/glibc-hwcaps/x86-64-v3/libstdc++.so.6": stdcxx(28, 12)},
+            links={"/opt/old": "/opt/new"},
+            libraries={"paths": {"/opt/new": "/opt/new"}},
+            environment={"LD_LIBRARY_PATH": "/usr/local/lib:;/opt/old/"},
+        ),
+        "libstdcxx.shadowed",
+        ERROR,
+        ("/glibc-hwcaps/x86-64-v3/libstdc++.so.6", "LD_LIBRARY_PATH"),
+        ("take /opt/old/ out of LD_LIBRARY_PATH", "every library then resolves"),
+        "export LD_LIBRARY_PATH=/usr/local/lib",
+    ),
+    "an older libstdc++ that /etc/ld.so.preload names": Fault(
+        machine(files={"/opt/old/libstdc++.so.6": stdcxx(28, 12)}, libraries={"preload": "/opt/old/libstdc++.so.6\n"}),
+        "libstdcxx.shadowed",
+        ERROR,
+        ("won by /etc/ld.so.preload",),
+        ("take /opt/old/libstdc++.so.6 out of /etc/ld.so.preload (tried",),
+        besides=("loader.preload",),
+    ),
+    "an older libstdc++ in a hardware folder of the system": Fault(
+        machine(files={f"{LIB}/glibc-hwcaps/x86-64-v2/libstdc++.so.6": stdcxx(28, 12)},
+                links={"/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v2/libstdc++.so.6":
+                       f"{LIB}/glibc-hwcaps/x86-64-v2/libstdc++.so.6"}),
+        "libstdcxx.shadowed",
+        ERROR,
+        ("a default folder of the loader",),
+        ("remove /lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v2/libstdc++.so.6",),
+    ),
+    "a library of another torch": Fault(
+        machine(
+            files={"/opt/libtorch/lib/libc10.so": native("libc.so.6", soname="libc10.so")},
+            environment={"LD_LIBRARY_PATH": "/opt/libtorch/lib"},
+            torch={"ok": False, "error": "ImportError: libtorch_cpu.so: undefined symbol: FLAGS_caffe2_log_level"},
+        ),
+        "loader.other-torch",
+        ERROR,
+        ("/opt/libtorch/lib/libc10.so is loaded, by LD_LIBRARY_PATH", TORCH),
+        ("take /opt/libtorch/lib out of LD_LIBRARY_PATH",),
+        "unset LD_LIBRARY_PATH",
+    ),
+    "the interpreter's own library is empty": Fault(
+        machine(
+            files={"/usr/bin/python3.11": native("libpython3.11.so.1.0", "libc.so.6", kind="executable")},
+            libraries={"broken": {f"{LIB}/libpython3.11.so.1.0": "not ELF: it is empty"}},
+            torch={"ok": False, "error": "ended"},
+        ),
+        "unfit.damaged",
+        ERROR,
+        (f"{LIB}/libpython3.11.so.1.0", "/usr/bin/python3.11"),
+    ),
+    "an older libstdc++ in a folder that is named from the working directory": Fault(
+        machine(
+            files={"/job/lib/libstdc++.so.6": stdcxx(28, 12),},
+            libraries={"folder": "/job"},
+            environment={"LD_LIBRARY_PATH": "lib:/usr/local/lib"},
+        ),
+        "libstdcxx.shadowed",
+        ERROR,
+        fix=("take lib out of LD_LIBRARY_PATH",),
+        command="export LD_LIBRARY_PATH=/usr/local/lib",
+    ),
     "an older libstdc++ in LD_LIBRARY_PATH": Fault(
         machine(
             files={"/opt/old/lib/libstdc++.so.6": stdcxx(28, 12)},

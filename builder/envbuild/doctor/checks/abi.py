@@ -38,7 +38,7 @@ def _speaks_torch(view: View, op: Op) -> bool:
 
 
 def _strings(view: View, op: Op, comment: tuple[str, ...], torch: bool) -> Finding:
-    words, command = remedy_for(op, view.facts)
+    words, command = remedy_for(op, view)
     flags = [flag for flag in op.flags if "_GLIBCXX_USE_CXX11_ABI" in flag]
     by = f", compiled by GCC {gcc}" if (gcc := gcc_of(comment)) else ""
     because = f" with {flags[0]}" if flags else ""
@@ -61,7 +61,7 @@ def _strings(view: View, op: Op, comment: tuple[str, ...], torch: bool) -> Findi
 
 def _symbols(view: View, op: Op, torch: bool | None) -> Finding:
     names = op.absent or ()
-    words, command = remedy_for(op, view.facts)
+    words, command = remedy_for(op, view)
     built = _built_with(names)
     hint = ""
     if built is not None and torch is not None and built != torch:

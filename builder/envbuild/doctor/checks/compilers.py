@@ -36,7 +36,9 @@ def _python(view: View) -> Iterator[Finding]:
     """DeepSpeed probes for libaio and others with Python's own extension compiler (distutils)."""
     python, compiler = python_compiler(view.collection), jit_compiler(view.collection)
     environment = view.collection.environment
-    if python is None or python.path is not None or "CC" in environment or compiler is None or compiler.path is None:
+    if python is None or python.path is not None or "CC" in environment:
+        return
+    if compiler is None or compiler.path is None or compiler.error:
         return
     name = named_by_python(python, view.collection)
     yield Finding(

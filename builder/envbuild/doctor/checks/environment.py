@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator
 
@@ -189,7 +188,6 @@ def _transports(view: View, said: dict[str, str]) -> Iterator[Finding]:
 
 
 def _places(view: View, said: dict[str, str]) -> Iterator[Finding]:
-    interpreter = view.collection.interpreter
     if said.get("PYTHONHOME"):
         yield _finding(
             "PYTHONHOME",
@@ -199,28 +197,6 @@ def _places(view: View, said: dict[str, str]) -> Iterator[Finding]:
             "unset it",
             "Python documentation, PYTHONHOME",
         )
-    # sys.path has them without a slash at the end.
-    outside = [posixpath.normpath(folder) for folder in said.get("PYTHONPATH", "").split(":") if folder]
-    user = [interpreter.user_site] if interpreter and interpreter.user_site and interpreter.kind != "system" else []
-    for name, folders in (("PYTHONPATH", outside), ("the user's site-packages", user)):
-        bold = ("torch", "deepspeed", "numpy", "pydantic", "triton")
-        found = [
-            package
-            for package in (interpreter.packages if interpreter else ())
-            if package.name.lower() in bold and package.location in folders
-        ]
-        held, places = sorted({each.name for each in found}), sorted({each.location or "" for each in found})
-        if held:
-            yield Finding(
-                rule="environment.outside",
-                severity=Severity.WARNING,
-                subject=name,
-                message=f"{', '.join(held)} come from {', '.join(places)}, not from the environment's own packages",
-                why="What pip installs into the environment is then not what is loaded.",
-                fix="unset PYTHONPATH" if name == "PYTHONPATH" else "set PYTHONNOUSERSITE=1, or remove them there",
-                command="unset PYTHONPATH" if name == "PYTHONPATH" else "export PYTHONNOUSERSITE=1",
-                source="Python documentation, PYTHONPATH and site",
-            )
     cache = said.get("TORCH_EXTENSIONS_DIR", "")
     if pending(view) and re.match(r"/(tmp|var/tmp|dev/shm|run)(/|$)", cache):
         yield _finding(

@@ -61,7 +61,7 @@ def _fix(view: View, known: Answers, asker: str, wanted: str) -> tuple[str, str]
     base = f"use a base with glibc {number} or later" + (f" ({listed(fitting)})" if fitting else "")
     op = op_at(asker, view.collection)
     if op is not None:
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         return f"it was compiled on another machine: {words}; or {base}", command
     prefix = conda_prefix(asker, view.collection)
     if prefix is not None:
@@ -75,5 +75,13 @@ CHECK = Check(
     name="glibc",
     title="the machine's C library is as new as torch and the ops ask for",
     look=_look,
-    explains=("imports.glibc", "imports.library", "ops", "loader"),
+    explains=(
+        "imports.glibc",
+        "imports.library",
+        "interpreter.dead",
+        "host-compiler.runtime",
+        "ninja.runtime",
+        "ops",
+        "loader",
+    ),
 )

@@ -6,7 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from envbuild.doctor.collection import Tool
-from envbuild.doctor.found import as_row, compiler, host_compiler, is_gcc, minor, pending, pending_for, sources
+from envbuild.doctor.found import (
+    as_row,
+    by_loader,
+    compiler,
+    host_compiler,
+    is_gcc,
+    minor,
+    pending,
+    pending_for,
+    sources,
+)
 from envbuild.doctor.view import Check, View
 from envbuild.facts import Facts
 from envbuild.matrix.rules.language import deepspeed_for_cxx17, deepspeed_for_cxx20, gcc_for_torch
@@ -25,24 +35,36 @@ def look(view: View) -> Iterator[Finding]:
         if ops:
             yield _missing(view, ops, tool)
         return
-    for trial in view.collection.compiles:
-        if trial.compiler in (tool.path, tool.real, tool.name) and not trial.works:
-            yield Finding(
-                rule="host-compiler.broken",
-                severity=Severity.ERROR if ops else Severity.WARNING,
-                subject=tool.path,
-                message="it cannot compile and run a small C++ program" + (f": {trial.error}" if trial.error else ""),
-                why=f"{', '.join(ops)} would be compiled by it. Probes for libaio and others fail for the same reason, "
-                "and then blame the library."
-                if ops
-                else "",
-                fix="install the whole compiler (g++ with its headers and the linker), or name a working one in CXX",
-                evidence=(tool.says,) if tool.says else (),
-                source="envbuild's own trial; deepspeedai/DeepSpeed#4968",
-            )
+    # A compiler with several names was tried under one of them.
+    names = {each.path for each in view.collection.tools if each.real == tool.real} | {tool.path, tool.real}
+    trials = [trial for trial in view.collection.compiles if trial.compiler in names]
+    if tool.error and not trials:
+        yield _trouble(tool, ops, "it does not run", tool.error)
+    for trial in trials:
+        if not trial.works:
+            yield _trouble(tool, ops, "it cannot compile and run a small C++ program", trial.error or "")
     row = as_row(view)
     if row is not None:
         yield from _by_rules(view, row, tool, ops)
+
+
+def _trouble(tool: Tool, ops: tuple[str, ...], what: str, error: str) -> Finding:
+    loader = by_loader(error)
+    would = f"{', '.join(ops)} would be compiled by it. " if ops else ""
+    return Finding(
+        rule="host-compiler.runtime" if loader else "host-compiler.broken",
+        severity=Severity.ERROR if ops else Severity.WARNING,
+        subject=tool.path or tool.name,
+        message=what + (f": {error}" if error else ""),
+        why=would + "It, or what it makes, takes a library that cannot serve: an op would end in the same way."
+        if loader
+        else would + "Probes for libaio and others fail for the same reason, and then blame the library.",
+        fix="see what is said of the libraries, above all of libstdc++: the compiler is not at fault"
+        if loader
+        else "install the whole compiler (g++ with its headers and the linker), or name a working one in CXX",
+        evidence=(tool.says,) if tool.says else (),
+        source="envbuild's own trial; " + ("the loader's own words" if loader else "deepspeedai/DeepSpeed#4968"),
+    )
 
 
 def _missing(view: View, ops: tuple[str, ...], tool: Tool | None) -> Finding:

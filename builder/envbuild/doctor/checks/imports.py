@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuild.doctor.collection import Import
+from envbuild.doctor.collection import Import, Interpreter
+from envbuild.doctor.found import absent, older, torch_version
+from envbuild.doctor.pip import install
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
@@ -50,9 +52,18 @@ _KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "huggingface/transformers#18868",
     ),
     (
+        "permission",
+        r"Permission denied|Operation not permitted|\[Errno 13\]",
+        "let this user read it (its owner: chmod -R a+rX on the environment), or train as the user whom it belongs to",
+        "the file's permissions",
+    ),
+    (
         "library",
-        r"error while loading shared libraries|cannot open shared object file",
-        "install the library that is named",
+        # What glibc's elf/dl-load.c says of a file that it cannot use, and a symbol of a library's own version.
+        r"error while loading shared libraries|cannot open shared object file|file too short|invalid ELF header|"
+        r"cannot read file data|only ET_DYN|ELF load command|failed to map segment|wrong ELF class|"
+        r"undefined symbol: \w+, version (GCC|G?OMP|OACC|lib\w+)",
+        "install the library that is named, where the loader looks",
         _LOADER,
     ),
     (
@@ -133,46 +144,62 @@ _READ: tuple[_Entry, ...] = tuple(
     (reason, re.compile(pattern, re.IGNORECASE), fix, source) for reason, pattern, fix, source in _KNOWN
 )
 _LINES, _LETTERS = 12, 400
+# The rules of imports that failed on what they found; a process that took too long or too much memory found nothing.
+FAILURES = (*(f"imports.{entry[0]}" for entry in _KNOWN if entry[0] not in ("memory", "slow")), "imports.unknown")
 
 
 def look(view: View) -> Iterator[Finding]:
     """The imports that failed, and an interpreter that has nothing to import."""
     torch, deepspeed = view.collection.torch, view.collection.deepspeed
-    has = {name: view.package(name) is not None for name in ("torch", "deepspeed")}
     interpreter = view.collection.interpreter
-    absent = [
-        name for name, seen in (("torch", torch), ("deepspeed", deepspeed))
-        if not has[name] and (seen is None or _absent(seen, name))
-    ]  # fmt: skip
-    if absent and interpreter is not None:
-        yield _nothing(view, absent, interpreter.executable)
-    if torch is not None and not torch.ok and "torch" not in absent:
+    missing = [name for name in ("torch", "deepspeed") if absent(view, name)]
+    # Of one that does not start nothing is known (`interpreter`).
+    if missing and interpreter is not None and interpreter.version is not None:
+        yield _nothing(view, missing, interpreter)
+    if torch is not None and not torch.ok and "torch" not in missing:
         yield _failed("torch", torch)
     # Without torch DeepSpeed only repeats what torch said.
     same = torch is not None and not torch.ok and deepspeed is not None and deepspeed.error == torch.error
-    if deepspeed is not None and not deepspeed.ok and not absent and not same:
+    if deepspeed is not None and not deepspeed.ok and not missing and not same:
         root = _failed("torch", torch).rule if torch is not None and not torch.ok else ""
         yield _failed("deepspeed", deepspeed, root)
 
 
-def _absent(seen: Import, name: str) -> bool:
-    return not seen.ok and re.search(rf"No module named '{name}'", seen.error or "") is not None
-
-
-def _nothing(view: View, absent: list[str], executable: str) -> Finding:
-    both, meant = len(absent) == 2, view.row is not None
-    names = " and ".join({"torch": "torch", "deepspeed": "DeepSpeed"}[name] for name in absent)
+def _nothing(view: View, missing: list[str], interpreter: Interpreter) -> Finding:
+    both, meant = len(missing) == 2, view.row is not None
+    names = {"torch": "torch", "deepspeed": "DeepSpeed"}
+    lost = " and no ".join(names[name] for name in missing)
+    empty = view.collection.torch is not None and view.collection.torch.is_empty and "torch" in missing
+    another = "name the interpreter that trains: envbuild doctor --python PATH"
+    first = "torch in the build for your GPU or CPU (pytorch.org, Get Started)"
+    # DeepSpeed's installation imports torch, which it does not see from an isolated build.
+    fix = {
+        ("torch", "deepspeed"): another,
+        ("torch",): f"install {first}; or {another}",
+        ("deepspeed",): f"install DeepSpeed, with --no-build-isolation: it looks at torch meanwhile; or {another}",
+    }[tuple(missing)]
     return Finding(
         rule="imports.nothing",
         severity=Severity.INFO if both and meant else Severity.WARNING if both else Severity.ERROR,
-        subject=executable,
-        message=f"this Python has no {names.replace(' and ', ' and no ')}"
+        subject=interpreter.executable,
+        message=f"this Python has no {lost}"
+        + (", but a folder of that name, as an uninstall leaves one" if empty else "")
         + (": only the machine itself was looked at" if both else ""),
         why="" if both else "Training needs both.",
-        fix="name the interpreter that trains: envbuild doctor --python PATH"
-        + ("" if both else "; torch comes before DeepSpeed, which is then installed with --no-build-isolation"),
+        fix=fix,
+        command="" if "torch" in missing else _deepspeed(view),
         source="importlib.metadata",
     )
+
+
+def _deepspeed(view: View) -> str:
+    """The lines that install DeepSpeed beside this torch: pip shall choose one for it, and no other torch."""
+    torch, limit = torch_version(view), view.facts.setuptools
+    setuptools = limit.specifier if older(torch, limit.torch_below) else "setuptools"
+    first = install(view, setuptools, "wheel") if view.package("setuptools") is None else ""
+    beside = (f"torch=={torch}",) if torch is not None else ()
+    second = install(view, "deepspeed", *beside, options="--no-build-isolation")
+    return "\n".join(filter(None, (first, second)))
 
 
 def _failed(name: str, seen: Import, root: str = "") -> Finding:

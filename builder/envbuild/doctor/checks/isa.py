@@ -49,7 +49,7 @@ def _op(view: View, op: Op) -> Iterator[Finding]:
     by_code = not lacking and "avx512f" not in cpu.flags and (op.wide or 0.0) >= _WIDE and not _asks(view, op)
     if not lacking and not by_code:
         return
-    words, command = remedy_for(op, view.facts)
+    words, command = remedy_for(op, view)
     here = f"this CPU ({cpu.model or 'unknown'})"
     if lacking:
         flags = listed(wanted[feature] for feature in lacking)

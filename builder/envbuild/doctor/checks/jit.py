@@ -78,7 +78,7 @@ def _half(op: Op) -> Finding:
 
 
 def _stale(view: View, op: Op, names: tuple[str, ...]) -> Finding:
-    words, command = remedy_for(op, view.facts)
+    words, command = remedy_for(op, view)
     again = rebuilt_anyway(op, view.collection)
     return Finding(
         rule="jit.stale",

@@ -36,10 +36,10 @@ def look(view: View) -> Iterator[Finding]:
             severity=Severity.ERROR,
             subject=found.path or found.link,
             message=f"libaio is there, and too old: {found.path or found.link} has no io_pgetevents "
-            f"({fact.symbol_version}; it has {', '.join(found.provides)}), which DeepSpeed {version} asks for",
-            why=_WHY,
-            fix="use a newer DeepSpeed (it asks for io_submit again), or a system whose libaio has the function; "
-            f"installing {package} again changes nothing",
+            f"({fact.symbol_version}; it has {', '.join(found.provides)}), which DeepSpeed {version} calls",
+            why=f"{_WHY} From 0.15.0 on it says OKAY all the same, and the op then does not compile.",
+            fix=f"a libaio of {fact.libaio} or later: a newer system in the image, or conda-forge's libaio with CFLAGS "
+            f"and LDFLAGS naming its folders; installing {package} again changes nothing, nor does a newer DeepSpeed",
             source=sources((fact,)),
         )
 

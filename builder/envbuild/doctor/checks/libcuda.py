@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.loading import answers
+from envbuild.doctor.remedies import trials
 from envbuild.doctor.view import Check, View
 from envbuild.doctor.wheels import cuda_major
 from envbuild.doctor.words import folder
@@ -39,6 +40,7 @@ def _look(view: View) -> Iterator[Finding]:
             evidence=_evidence(view, why),
             fix=f"take {folder(path)} out of what the loader searches (LD_LIBRARY_PATH, /etc/ld.so.conf.d): stubs "
             "are for the linker alone",
+            command=_without(view, path),
             source="CUDA Runtime API, cudaErrorStubLibrary",
         )
         return
@@ -57,6 +59,7 @@ def _look(view: View) -> Iterator[Finding]:
             evidence=_evidence(view, why),
             fix="remove the package cuda-compat-* from the image, or its folder from /etc/ld.so.conf.d (then run "
             "ldconfig) and LD_LIBRARY_PATH: a driver this new needs none",
+            command=_without(view, path),
             source=f"{_COMPAT}; CUDA Runtime API, cudaErrorSystemDriverMismatch",
         )
     elif not compat and (gpu.nvml is None or gpu.nvml == gpu.module):
@@ -69,6 +72,7 @@ def _look(view: View) -> Iterator[Finding]:
             evidence=_evidence(view, why),
             fix="remove that copy, or what puts it in front: the driver's own comes with the driver, and into a "
             "container with the container runtime; none belongs into an image",
+            command=_without(view, path),
             source="CUDA Runtime API, cudaErrorSystemDriverMismatch",
         )
 
@@ -88,6 +92,16 @@ def _winner(view: View) -> tuple[str | None, str]:
     if choice is not None and choice.path is not None:
         return choice.path, after.why(_NAME)
     return None, ""
+
+
+def _without(view: View, path: str) -> str:
+    """The line that takes it out of LD_LIBRARY_PATH (or LD_PRELOAD), where that led to it."""
+    after = answers(view.collection).what_if(first=(_NAME,))
+    for trial in trials(view.collection, after, _NAME):
+        found = trial.after.find(_NAME)
+        if found is None or found.real != _real(view, path):
+            return trial.remedy.command
+    return ""
 
 
 def _missing(view: View) -> Iterator[Finding]:

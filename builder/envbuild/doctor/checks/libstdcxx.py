@@ -132,7 +132,7 @@ def _rebuilds(view: View, known: Answers, chosen: str, wrong: list[Missing]) -> 
     compiler = jit_compiler(collection)
     newest = newest_symbol(compiler, view.facts) if compiler else None
     if has and newest and highest((has, newest), "GLIBCXX") == has and compiler is not None:
-        words, command = remedy_for(ops[0], view.facts)
+        words, command = remedy_for(ops[0], view)
         yield Remedy(words=f"{words} by {compiler.path} (GCC {compiler.version}), which is old enough", command=command)
     elif has:
         gcc = view.facts.gcc_of_symbol(has)
@@ -234,5 +234,13 @@ CHECK = Check(
     name="libstdcxx",
     title="the libstdc++ that is loaded has every symbol version that torch and the ops ask for",
     look=_look,
-    explains=("imports.libstdcxx", "imports.library", "ops", "loader"),
+    explains=(
+        "imports.libstdcxx",
+        "imports.library",
+        "interpreter.dead",
+        "host-compiler.runtime",
+        "ninja.runtime",
+        "ops",
+        "loader",
+    ),
 )

@@ -5,16 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuild.collector.elf.linker import preloads
+from envbuild.doctor.found import absent
 from envbuild.doctor.loading import Answers, answers
-from envbuild.doctor.remedies import cures, trials, variable
+from envbuild.doctor.remedies import trials, variable
 from envbuild.doctor.view import Check, View
-from envbuild.doctor.wheels import in_wheels, wheel_files
-from envbuild.doctor.words import OFFLOAD, belongs, conda_prefix, folder, listed, named, op_at, remedy_for, serves
+from envbuild.doctor.wheels import wheel_files
+from envbuild.doctor.words import (
+    OFFLOAD,
+    belongs,
+    conda_prefix,
+    folder,
+    harmless,
+    listed,
+    named,
+    op_at,
+    ours,
+    remedy_for,
+    serves,
+)
 from envbuild.elf import Choice
 from envbuild.model import Finding, Severity
 
 _SOURCE = "ld.so(8); glibc's elf/dl-load.c"
 _CUDA = re.compile(r"/cuda(?:-[\d.]+)?(?:/targets/[^/]+)?/lib(?:64)?(?=/|$)")
+_TORCHS = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 # Packages of libraries that wheels leave to the system, by distribution family.
 _PACKAGES = {
     "libaio.so.1": ("libaio1 (libaio1t64 on Ubuntu 24.04 and Debian 13)", "libaio"),
@@ -38,6 +53,7 @@ def _look(view: View) -> Iterator[Finding]:
             source=_SOURCE,
         )
     yield from _unresolved(view, known)
+    yield from _other_torch(view, known)
     yield from _library_path(view, known)
     yield from _preload(view, known)
     yield from _linker(view)
@@ -45,26 +61,25 @@ def _look(view: View) -> Iterator[Finding]:
 
 def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
     groups: dict[str, list[Choice]] = {}
+    without = absent(view, "torch")
     # Where torch itself does not load, nobody finds its libraries: that is no fault of theirs.
     torch = all(loading.works for path, loading in known.loadings.items() if "/torch/" in path)
     for choice in known.unresolved:
-        # A damaged op is told by `ops`.
-        damaged = op_at(choice.name, view.collection) and known.real(choice.name) in view.collection.libraries.broken
-        if not damaged and (torch or not choice.name.startswith(("libtorch", "libc10"))):
+        # A file that is there and no library is told by `ops` and `unfit`.
+        if known.refused(choice) is None and (torch or not choice.name.startswith(("libtorch", "libc10"))):
             groups.setdefault(choice.name, []).append(choice)
     for name, choices in groups.items():
         askers = [choice.asker or name for choice in choices]
         ops = [op for asker in askers if (op := op_at(asker, view.collection))]
-        ours = [asker for asker in askers if op_at(asker, view.collection) or "/torch/" in asker or in_wheels(asker)]
+        mine = ours(askers, view.collection)
+        starts = any(choice in known.start.choices for choice in choices)  # what the interpreter itself needs
+        mild = not starts and (not mine or harmless(view.collection, mine))
         if ops and not any(serves(op, view.collection) for op in ops):
             continue
-        cured = next((trial for trial in trials(view.collection, known, name) if cures(known, trial.after)), None)
         fix, command = _where_from(view, name, askers)
-        if cured is not None and choices[0].why == "LD_LIBRARY_PATH":
-            fix, command = cured.remedy.words, cured.remedy.command
         yield Finding(
             rule="loader.unresolved",
-            severity=Severity.WARNING if not ours or _harmless(view, ours) else Severity.ERROR,
+            severity=Severity.WARNING if mild else Severity.ERROR,
             subject=askers[0],
             message=f"{named(askers, view.collection)} cannot be loaded: {choices[0].problem}",
             why=OFFLOAD if ops else "it ends in an ImportError, whatever asks for it",
@@ -72,38 +87,63 @@ def _unresolved(view: View, known: Answers) -> Iterator[Finding]:
             fix=fix,
             command=command,
             source=_SOURCE,
+            explained_by="imports.nothing" if without and name.startswith(("libtorch", "libc10")) else "",
         )
-
-
-def _harmless(view: View, askers: list[str]) -> bool:
-    """Whether they are ops for NVMe alone, which nobody asked about, or parts that torch can do without."""
-    torch, ops = view.collection.torch, [op_at(asker, view.collection) for asker in askers]
-    idle = all(op is not None and op.name in ("async_io", "gds") for op in ops) and not view.collection.nvme
-    return idle or (torch is not None and torch.ok and not any(ops))
 
 
 def _where_from(view: View, name: str, askers: list[str]) -> tuple[str, str]:
     torch = view.collection.torch
+    ops = [op for asker in askers if (op := op_at(asker, view.collection))]
+    if len(ops) < len(set(askers)):
+        ops = []  # torch, or a wheel, asks for it too: it is no fault of the ops
     if name in _PACKAGES:
         debian, redhat = _PACKAGES[name]
         distribution = view.collection.machine.distribution
         is_redhat = bool({distribution.id or "", *distribution.like} & {"rhel", "fedora", "centos"})
         return f"install the system's package {redhat if is_redhat else debian}", ""
     if name.startswith(("libtorch", "libc10")):
-        ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
-            words, command = remedy_for(ops[0], view.facts)
+            words, command = remedy_for(ops[0], view)
             return f"it was linked against another torch: {words}", command
         return "import torch before it: it finds torch's libraries only when they are loaded", ""
     found = re.match(r"lib(cudart|cublas|cudnn|nccl|cusparse|cufft|curand|cusolver|nvrtc)\w*\.so\.(\d+)", name)
     if found:
         built = f", and this torch is built for {torch.cuda or 'no CUDA'}" if torch is not None and torch.ok else ""
-        ops = [op for asker in askers if (op := op_at(asker, view.collection))]
         if ops:
-            words, command = remedy_for(ops[0], view.facts)
+            words, command = remedy_for(ops[0], view)
             return f"it was linked against another CUDA{built}: {words}", command
         return "install torch again with its dependencies: its CUDA libraries come as nvidia-* wheels", ""
     return f"install what brings {name}, or the package of {askers[0].rpartition('/')[2]} again", ""
+
+
+def _other_torch(view: View, known: Answers) -> Iterator[Finding]:
+    """torch's libraries out of another torch: those of a CPU build look for one another by RUNPATH."""
+    own = next((folder(path) for path in known.loadings if path.endswith("/torch/lib/libtorch_global_deps.so")), None)
+    other = [
+        loaded for loaded in known.loaded
+        if own is not None and _TORCHS.fullmatch(loaded.real.rpartition("/")[2])
+        and folder(loaded.real) != folder(known.real(f"{own}/libtorch_global_deps.so"))
+    ]  # fmt: skip
+    # Of a library that the wheel has not, it is somebody else's.
+    other = [loaded for loaded in other if known.read(f"{own}/{loaded.real.rpartition('/')[2]}") is not None]
+    if not other:
+        return
+    first, works = other[0], view.collection.torch is not None and view.collection.torch.ok
+    gone = {loaded.real for loaded in other}
+    tried = trials(view.collection, known, first.elf.soname or first.path.rpartition("/")[2])
+    cured = next((trial for trial in tried if not gone & {loaded.real for loaded in trial.after.loaded}), None)
+    yield Finding(
+        rule="loader.other-torch",
+        severity=Severity.WARNING if works else Severity.ERROR,
+        subject=first.path,
+        message=f"{listed(loaded.real for loaded in other)} {'is' if len(other) == 1 else 'are'} loaded, by "
+        f"{known.why(first.path)}, and not torch's own in {own}",
+        why="torch's libraries are made for one another: of two versions the import ends in 'undefined symbol'",
+        evidence=tuple(f"{loaded.real}, by {known.why(loaded.path)}" for loaded in other[:6]),
+        fix=f"{cured.remedy.words} (tried on what was seen)" if cured else "see that torch's own are found first",
+        command=cured.remedy.command if cured else "",
+        source=_SOURCE,
+    )
 
 
 def _library_path(view: View, known: Answers) -> Iterator[Finding]:
@@ -176,18 +216,20 @@ def _entries(rule: str, message: str, why: str, known: Answers, entries: list[st
 def _preload(view: View, known: Answers) -> Iterator[Finding]:
     gone = [choice for choice in known.start.choices if choice.why == "preload" and choice.path is None]
     for choice in gone:
+        problem = (choice.problem or "it is not there").removesuffix(", and the loader looks no further")
         yield Finding(
             rule="loader.preload",
             severity=Severity.WARNING,
             subject=choice.name,
-            message=f"{choice.name} is to be preloaded and cannot be: {choice.problem or 'it is not there'}",
+            message=f"{choice.name} is to be preloaded and cannot be: {problem}",
             why="every process says so on stderr and goes on without it",
-            fix="take it out of LD_PRELOAD (or /etc/ld.so.preload), or install it",
+            fix=f"take it out of {known.because(choice)}, or install it",
+            command="unset LD_PRELOAD" if preloads(known.conditions.preload, "") == [choice.name] else "",
             evidence=(f"LD_PRELOAD={known.conditions.preload}",) if known.conditions.preload else (),
             source=_SOURCE,
         )
     there = [choice for choice in known.start.choices if choice.why == "preload" and choice.path is not None]
-    kinds = re.compile(r"lib(stdc\+\+|nccl|cudart|cublas|cudnn|cuda)\b")
+    kinds = re.compile(r"lib(stdc\+\+|nccl|cudart|cublas|cudnn|cuda)[-.]")
     for choice in there:
         if choice.path and kinds.search(choice.path.rpartition("/")[2]):
             yield Finding(
@@ -197,9 +239,9 @@ def _preload(view: View, known: Answers) -> Iterator[Finding]:
                 message=f"{choice.path} {f'({whose}) ' if (whose := belongs(choice.path, view.collection)) else ''}is "
                 "preloaded into every process, so it goes before the one that torch was built with",
                 why="it hides which library an environment would take, and stays when the environment changes",
-                fix="take it out of LD_PRELOAD, and repair what it was set for",
-                command="unset LD_PRELOAD" if len(known.conditions.preload.replace(":", " ").split()) == 1 else "",
-                evidence=(f"LD_PRELOAD={known.conditions.preload}",),
+                fix=f"take it out of {known.because(choice)}, and repair what it was set for",
+                command="unset LD_PRELOAD" if preloads(known.conditions.preload, "") == [choice.name] else "",
+                evidence=(f"LD_PRELOAD={known.conditions.preload}",) if known.conditions.preload else (),
                 source=_SOURCE,
             )
 
@@ -232,13 +274,17 @@ CHECK = Check(
     look=_look,
     # An import that failed for another reason than a library is another root.
     explains=(
+        "imports.abi",
+        "host-compiler.runtime",
         "imports.cuda-library",
         "imports.glibc",
+        "interpreter.dead",
         "imports.libcuda",
         "imports.library",
         "imports.libstdcxx",
         "imports.nccl",
         "imports.unknown",
+        "ninja.runtime",
         "ops",
     ),
 )

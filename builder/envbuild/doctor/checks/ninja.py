@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envbuild.doctor.found import pending
+from envbuild.doctor.found import by_loader, pending
 from envbuild.doctor.view import Check, View
 from envbuild.model import Finding, Severity
 
@@ -16,7 +16,8 @@ def look(view: View) -> Iterator[Finding]:
     if not ops or (tool is not None and tool.path and not tool.error):
         return
     package = view.package("ninja")
-    folder = f"{interpreter.prefix}/bin" if interpreter and interpreter.prefix and package else ""
+    broken = tool is not None and tool.path is not None and by_loader(tool.error)
+    folder = f"{interpreter.prefix}/bin" if interpreter and interpreter.prefix and package and not broken else ""
     if tool is not None and tool.path:
         what = f"{tool.path} does not run: {tool.error}"
     elif package:
@@ -24,13 +25,15 @@ def look(view: View) -> Iterator[Finding]:
     else:
         what = "there is no ninja on PATH"
     yield Finding(
-        rule="ninja.missing",
+        rule="ninja.runtime" if broken else "ninja.missing",
         severity=Severity.ERROR,
         subject=(tool.path if tool else None) or "ninja",
         message=f"{what}; {', '.join(ops)} is loaded through it",
         why="torch ends with 'Ninja is required to load C++ extensions'. ds_report looks for the package alone and "
         "says OKAY. Ranks that a launcher starts over ssh may have another PATH than this shell.",
-        fix=f"put {folder} on PATH, also for what the launcher starts (activate the environment)"
+        fix="see what is said of the libraries: ninja itself is not at fault"
+        if broken
+        else f"put {folder} on PATH, also for what the launcher starts (activate the environment)"
         if folder
         else "install ninja into the environment that trains: pip install ninja",
         command=f'export PATH="{folder}:$PATH"' if folder and '"' not in folder and "$" not in folder else "",

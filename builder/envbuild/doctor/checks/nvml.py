@@ -82,5 +82,6 @@ CHECK = Check(
     name="nvml",
     title="NVIDIA's libraries are of the loaded kernel module, and may use the GPUs",
     look=look,
-    explains=("driver.refused", "container"),
+    # After the reboot the libraries' own driver is the loaded one.
+    explains=("driver.refused", "driver.old", "libcuda.mismatch", "container"),
 )

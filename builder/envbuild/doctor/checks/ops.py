@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuild.doctor.collection import Op
+from envbuild.doctor.found import wanted
 from envbuild.doctor.loading import answers
 from envbuild.doctor.view import Check, View
 from envbuild.doctor.words import OFFLOAD, listed, remedy_for, serves, title
@@ -27,10 +28,11 @@ def _look(view: View) -> Iterator[Finding]:
         elif op.sm:
             yield from _gpu(view, op)
     yield from _python(view)
+    yield from _gone(view)
 
 
 def _broken(view: View, op: Op, reason: str) -> Finding:
-    words, command = remedy_for(op, view.facts)
+    words, command = remedy_for(op, view)
     return Finding(
         rule="ops.damaged",
         severity=Severity.ERROR,
@@ -57,7 +59,7 @@ def _gpu(view: View, op: Op) -> Iterator[Finding]:
         if any(cubin_runs_on(code, sm) for code in cubins):
             continue
         alone = any(ptx_runs_on(code, sm) for code in ptx)
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         wanted = f"{sm}+PTX" if alone else sm
         yield Finding(
             rule="ops.sm",
@@ -83,7 +85,7 @@ def _python(view: View) -> Iterator[Finding]:
         name = (op.file or "").rpartition("/")[2]
         if tag is None or op.kind != "prebuilt" or ".cpython-" not in name or tag in name:
             continue
-        words, command = remedy_for(op, view.facts)
+        words, command = remedy_for(op, view)
         yield Finding(
             rule="ops.python",
             severity=Severity.ERROR,
@@ -95,6 +97,24 @@ def _python(view: View) -> Iterator[Finding]:
             fix=words,
             command=command,
             source="PEP 3149 (tags of extension modules)",
+        )
+
+
+def _gone(view: View) -> Iterator[Finding]:
+    """DeepSpeed wrote down at its installation which ops it holds, and asks nobody again: it looks for no other."""
+    deepspeed, meant = view.collection.deepspeed, wanted(view)
+    for name in deepspeed.lost_ops if deepspeed is not None else ():
+        words, command = remedy_for(Op(kind="prebuilt", name=name), view)
+        yield Finding(
+            rule="ops.gone",
+            severity=Severity.ERROR if name in meant else Severity.WARNING,
+            subject=name,
+            message=f"DeepSpeed says that {name} was compiled into it, and its file is not there",
+            why=f"DeepSpeed then compiles nothing: loading the op ends in ModuleNotFoundError; {OFFLOAD}",
+            evidence=("git_version_info_installed.py of deepspeed has it among installed_ops",),
+            fix=words,
+            command=command,
+            source="DeepSpeed op_builder/builder.py, OpBuilder.load",
         )
 
 

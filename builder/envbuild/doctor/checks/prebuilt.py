@@ -36,7 +36,7 @@ def look(view: View) -> Iterator[Finding]:
             f"DeepSpeed does not load {'it' if len(ops) == 1 else 'them'}",
             why=f"It ends with '{'PyTorch' if name == 'torch' else name} version mismatch'"
             + (f"; {OFFLOAD}" if "cpu_adam" in asked else ""),
-            fix=(remedy_for(op, view.facts)[0] if op else "install DeepSpeed again, for this torch")
+            fix=(remedy_for(op, view)[0] if op else "install DeepSpeed again, for this torch")
             + f"; or install the {name} that it was built for",
             evidence=(f"deepspeed.git_version_info: torch_info {dict(sorted(deepspeed.torch_info.items()))}",),
             source="deepspeed/ops/op_builder/builder.py, OpBuilder.load (0.19.8)",

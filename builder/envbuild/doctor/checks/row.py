@@ -38,6 +38,7 @@ def look(view: View) -> Iterator[Finding]:
     yield from _itself(view, row)
     yield from _processor(view, row)
     yield from _library(view, row)
+    yield from _engine(view, row)
     if row.accelerator == "cuda":
         yield from _gpus(view, row)
     yield from _installed(view, row)
@@ -110,6 +111,21 @@ def _library(view: View, row: Environment) -> Iterator[Finding]:
     )
 
 
+def _engine(view: View, row: Environment) -> Iterator[Finding]:
+    """Whether a container could be started at all; inside of one that is not asked."""
+    engines = [tool for tool in view.collection.tools if tool.name in ("docker", "podman")]
+    inside = view.collection.machine.container is not None or view.collection.image is not None
+    if view.said is None and engines and not inside and not any(tool.path for tool in engines):
+        yield _finding(
+            "engine",
+            Severity.WARNING,
+            "docker",
+            f"neither docker nor podman is on PATH: the image of {row.name} cannot be started here",
+            f"install one of them; or do without containers: envbuild provision {row.name}",
+            "PATH",
+        )
+
+
 def _gpus(view: View, row: Environment) -> Iterator[Finding]:
     devices, cuda = view.collection.gpu.devices, cuda_of_build(row.torch.build)
     if not has_gpu(view):
@@ -127,7 +143,8 @@ def _gpus(view: View, row: Environment) -> Iterator[Finding]:
     if version is not None:
         here = row.model_copy(update={"driver": version, "gpus": names or row.gpus})
         for problem in driver_for_row(here, view.facts):
-            if problem.severity is not Severity.INFO and "unknown to the facts" not in problem.message:
+            # What the facts do not know is no fault of the machine.
+            if problem.severity is not Severity.INFO and problem.facts:
                 yield _finding(
                     "driver",
                     problem.severity,

@@ -15,6 +15,7 @@ from envbuild.doctor.collection.libraries import Libraries, Loader, Native
 from envbuild.doctor.collection.machine import (
     Bench,
     Cpu,
+    Disk,
     Distribution,
     Interface,
     Machine,
@@ -25,7 +26,7 @@ from envbuild.doctor.collection.machine import (
     Shm,
     System,
 )
-from envbuild.doctor.collection.tools import Alternative, Compile, Interpreter, Libaio, Package, Tool, Toolkit
+from envbuild.doctor.collection.tools import Alternative, Compile, Damage, Interpreter, Libaio, Package, Tool, Toolkit
 from envbuild.doctor.collection.training import DeepSpeed, Gpu, GpuDevice, Import, Op, Torch
 
 SCHEMA = "envbuild.collection/1"
@@ -50,6 +51,7 @@ class Collection(Seen):
     machine: Machine = Machine()
     environment: dict[str, str] = Field(default_factory=dict)
     interpreter: Interpreter | None = None
+    damaged: tuple[Damage, ...] = ()
     tools: tuple[Tool, ...] = ()
     compiles: tuple[Compile, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
@@ -72,7 +74,9 @@ __all__ = [
     "Collection",
     "Compile",
     "Cpu",
+    "Damage",
     "DeepSpeed",
+    "Disk",
     "Distribution",
     "Failure",
     "Gpu",

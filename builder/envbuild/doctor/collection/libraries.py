@@ -54,7 +54,8 @@ class Libraries(Seen):
         folder: The working directory, which empty entries of LD_LIBRARY_PATH mean.
         elsewhere: Copies of the libraries that matter in usual places, those that a search finds among them:
             soname -> real paths.
-        lacks: Real path of a copy of libnccl.so.2 -> the functions that torch's libraries ask of NCCL and it has not.
+        lacks: Real path of a library -> symbols that are asked of it and that it has not: of a copy of libnccl.so.2 by
+            torch's libraries, of one without symbol versions by whoever asks for versions of it.
         errors: Why there is no loader, and where the search was cut short.
     """
 

@@ -49,6 +49,22 @@ class Shm(Seen):
     kind: str | None = None
 
 
+class Disk(Seen):
+    """A folder that is written to, and what is free on its disk, in bytes.
+
+    Attributes:
+        use: ``cache`` (torch's compiled ops), ``temporary`` or ``images`` (the container engine's).
+        writable: Whether this user may write there, or make the folder.
+        inodes: How many files more fit; None where the file system does not count them.
+    """
+
+    use: str
+    path: str
+    free: int | None = None
+    writable: bool = True
+    inodes: int | None = None
+
+
 class NumaNode(Seen):
     """One node; memory in bytes. A node without CPUs is memory alone (CXL, HBM)."""
 
@@ -91,6 +107,7 @@ class Machine(Seen):
     cpu: Cpu = Cpu()
     memory: Memory = Memory()
     shm: Shm = Shm()
+    disks: tuple[Disk, ...] = ()
     memlock: tuple[int | None, int | None] | None = None
     ipc_lock: bool | None = None
     nofile: tuple[int | None, int | None] | None = None

@@ -14,13 +14,30 @@ class Package(Seen):
 
     Attributes:
         location: The folder that holds it, as sys.path has it.
-        requires: Its raw Requires-Dist, without those of extras.
+        requires: Its raw Requires-Dist, without those of extras, but for an extra's DeepSpeed.
+        info: The name of its record there, such as torch-2.13.0.dist-info.
     """
 
     name: str
     version: str
     location: str | None = None
+    info: str | None = None
     requires: tuple[str, ...] = ()
+
+
+class Damage(Seen):
+    """A package that is not whole.
+
+    Attributes:
+        record: Whether it has a RECORD; without one its installation did not end.
+        missing: Files of its RECORD that are gone, or cut short (``path: 0 of 12 bytes``); the first of ``count``.
+    """
+
+    name: str
+    version: str
+    record: bool = True
+    missing: tuple[str, ...] = ()
+    count: int = 0
 
 
 class Interpreter(Seen):
@@ -33,6 +50,7 @@ class Interpreter(Seen):
         header: Whether Python.h is in ``include``.
         path: sys.path.
         user_site: The user's own site-packages, where it is in use.
+        closed: Folders of ``path`` that this user may not read.
     """
 
     executable: str
@@ -46,6 +64,7 @@ class Interpreter(Seen):
     header: bool | None = None
     path: tuple[str, ...] = ()
     user_site: str | None = None
+    closed: tuple[str, ...] = ()
     packages: tuple[Package, ...] = ()
 
 

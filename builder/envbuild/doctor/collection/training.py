@@ -62,6 +62,11 @@ class Import(Seen):
     seconds: float | None = None
     maps: dict[str, str] = Field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was imported but a folder of that name, such as an uninstall leaves behind."""
+        return self.ok and self.file is None and self.version is None
+
 
 class Torch(Import):
     """``import torch`` and what it says of itself.
@@ -91,11 +96,13 @@ class DeepSpeed(Import):
         installed_ops: Those that were compiled into it.
         torch_info: The torch and CUDA that they were compiled for, as major and minor.
         built_for: The accelerator that they were compiled for; None before that was written down.
+        lost_ops: Those of ``installed_ops`` whose file is not there.
     """
 
     accelerator: str | None = None
     built_for: str | None = None
     installed_ops: tuple[str, ...] = ()
+    lost_ops: tuple[str, ...] = ()
     torch_info: dict[str, str] = Field(default_factory=dict)
 
 

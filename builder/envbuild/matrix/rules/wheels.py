@@ -118,9 +118,7 @@ def companions_of_torch(env: Environment, facts: Facts) -> Iterator[Problem]:
             message = f"which {name} belongs to torch {env.torch.version} is unknown to the facts, unverified"
             yield unchecked(key, message, fix="nothing to do: pip check of the finished image looks at it")
         elif pair.version != version:
-            others = [
-                v for v, torch in facts.versions.items() if (own := getattr(torch, name)) and own.version == version
-            ]
+            others = torches_of(facts, name, version)
             yield Problem(
                 key=key,
                 message=f"{name} {pair.version} belongs to torch {env.torch.version}, the row has {version}",
@@ -130,6 +128,11 @@ def companions_of_torch(env: Environment, facts: Facts) -> Iterator[Problem]:
         elif pair.mark is not Mark.VERIFIED:
             message = f"that {name} {version} belongs to torch {env.torch.version} was not checked"
             yield unchecked(key, message, pair, fix=f"nothing to do, unless importing {name} fails in the image")
+
+
+def torches_of(facts: Facts, name: str, version: str) -> list[str]:
+    """The torch releases that a release of torchvision or torchaudio belongs to."""
+    return [v for v, torch in facts.versions.items() if (own := getattr(torch, name)) and own.version == version]
 
 
 def index_has_the_build(env: Environment, facts: Facts) -> Iterator[Problem]:

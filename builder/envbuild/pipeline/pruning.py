@@ -1,0 +1,134 @@
+"""prune: what may go without anybody missing it. What a name or evidence still speaks of stays."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envbuild import evidence, store
+from envbuild.engines import ImageInfo
+from envbuild.errors import EnvbuildError
+from envbuild.events import Note
+from envbuild.pipeline.prepare import prepare
+from envbuild.pipeline.runs import running
+from envbuild.pipeline.workbench import Workbench
+from envbuild.plan import LABEL_ENV, LABEL_TARGET
+
+_DAY = 24 * 3600.0
+# A transfer that broke off is worth something for a while; a log for longer.
+_BLOBS, _LOGS = 1 * _DAY, 30 * _DAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One thing that goes.
+
+    Attributes:
+        kind: ``image``, ``name`` or ``file``.
+        what: An image's id, a tag, or a path.
+        size_bytes: What it frees at most: images share layers. 0 for a name.
+    """
+
+    kind: str
+    what: str
+    size_bytes: int
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {"kind": self.kind, "what": self.what, "size_bytes": self.size_bytes, "why": self.why}
+
+
+def plan(bench: Workbench, *, candidates: bool) -> list[Item]:
+    """Everything that may go; an engine that does not answer is told, and its images stay.
+
+    Args:
+        candidates: Candidates and unverified images of older inputs too, which have a name.
+    """
+    found: list[Item] = []
+    try:
+        found += _images(bench, candidates=candidates)
+    except EnvbuildError as error:
+        bench.sink(Note(message=f"no images: {error.message}", level="warning"))
+    found += _files(bench.cache, time.time())
+    return found
+
+
+def carry_out(bench: Workbench, items: Sequence[Item]) -> list[Item]:
+    """Do it; returns what has gone. What has found a use meanwhile stays."""
+    gone = []
+    if any(item.kind != "file" for item in items):
+        with running(bench):  # removes what dead runs have left
+            pass
+    for item in items:
+        with contextlib.suppress(EnvbuildError):
+            if item.kind == "file":
+                store.remove(Path(item.what))
+            elif item.kind == "name":
+                bench.engine.untag(item.what)
+            elif not bench.engine.remove_unnamed(item.what):
+                bench.sink(Note(message=f"{item.what[:19]} is in use, and stays"))
+                continue
+            gone.append(item)
+    return gone
+
+
+def _images(bench: Workbench, *, candidates: bool) -> Iterator[Item]:
+    for info in bench.engine.every_image():
+        row = dict(info.labels).get(LABEL_ENV)
+        if row is None or evidence.every(info.id, info.diff_ids):
+            continue
+        if not info.repo_tags:
+            yield Item(
+                kind="image", what=info.id, size_bytes=info.size,
+                why=f"says it is {row}, has no name and no evidence",
+            )  # fmt: skip
+        elif candidates and all(map(_waiting, info.repo_tags)) and not _current(bench, row, info):
+            for name in info.repo_tags:
+                yield Item(kind="name", what=name, size_bytes=info.size, why="a candidate of older inputs, unproven")
+
+
+def _waiting(name: str) -> bool:
+    return name.rpartition(":")[2].startswith(("candidate-", "unverified-"))
+
+
+def _current(bench: Workbench, row: str, info: ImageInfo) -> bool:
+    """Whether an image is of a row's inputs as they are; of a row that cannot be worked out it may be."""
+    if row not in bench.matrix.environments:
+        return False
+    try:
+        target = prepare(bench, row, checked=False)
+    except EnvbuildError:
+        return True
+    return dict(info.labels).get(LABEL_TARGET) == target.rendering.target_id
+
+
+def _files(cache: Path, now: float) -> Iterator[Item]:
+    for pattern, age, why in (
+        ("blobs/sha256/*", _BLOBS, "a layer of a transfer that was not finished"),
+        ("blobs/uploads/*", _BLOBS, "where an upload had got to"),
+        ("blobs/sha256/.packing.*", _BLOBS, "a layer that was not packed to its end"),
+        ("sbom/*.json", _LOGS, "what an image is made of, which can be read again"),
+        ("logs/*.log", _LOGS, "a log of more than 30 days ago"),
+    ):
+        for path in sorted(cache.glob(pattern)):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                old = now - status.st_mtime > age
+                if path.is_file() and old and path.suffix != ".lock" and not _held(path):
+                    yield Item(kind="file", what=str(path), size_bytes=status.st_size, why=why)
+
+
+def _held(path: Path) -> bool:
+    """Whether a transfer has it in its hands."""
+    lock = store.FileLock(path.with_name(f"{path.name.removesuffix('.part')}.lock"))
+    if not lock.path.exists():
+        return False
+    if lock.try_acquire():
+        lock.release()
+        return False
+    return True
