@@ -42,8 +42,8 @@ def commands(script: str) -> Iterator[list[str]]:
         if line.lstrip().startswith("#"):
             continue
         plain = re.sub(r'"?\$\{?\w+[^}" ]*\}?"?', "cpu", line)
-        for found in re.finditer(r"(?:^|[;&|] |do )\s*envbuild ([^;&|>]*)", plain):
-            yield shlex.split(found[1])
+        for found in re.finditer(r"(?:^|[;&|] |do |xargs )\s*envbuild ([^;&|>]*)", plain):
+            yield [*shlex.split(found[1]), *(["cpu"] if "xargs envbuild" in plain else [])]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
