@@ -342,3 +342,15 @@ def test_every_example_is_found_first_in_noise(signature: Any, shipped: Project)
 def test_noise_alone_has_no_cause(shipped: Project) -> None:
     for seed in range(40):
         assert kinds(diagnose_text(noisy("", seed), shipped)) == [], seed
+
+
+def test_one_line_is_one_line_though_two_patterns_find_two_places_in_it(shipped: Project) -> None:
+    line = (
+        "ImportError: /usr/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found "
+        "(required by /venv/lib/python3.12/site-packages/deepspeed/ops/adam/cpu_adam_op.so)\n"
+    )
+    cause = diagnose_text(f"begin\n{line}", shipped).causes[0]
+    assert (cause.count, len(cause.evidence)) == (1, 1)
+    assert diagnose_text(f"begin\n{line}and\n{line}", shipped).causes[0].count == 2
+    # An op that came with DeepSpeed lies in no cache: its folder is not to be deleted.
+    assert "elete" not in " ".join(cause.fix) and "DS_BUILD_" in " ".join(cause.fix)
