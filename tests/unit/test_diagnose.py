@@ -342,3 +342,28 @@ def test_every_example_is_found_first_in_noise(signature: Any, shipped: Project)
 def test_noise_alone_has_no_cause(shipped: Project) -> None:
     for seed in range(40):
         assert kinds(diagnose_text(noisy("", seed), shipped)) == [], seed
+
+
+def test_one_line_is_one_line_though_two_patterns_find_two_places_in_it(shipped: Project) -> None:
+    line = (
+        "ImportError: /usr/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found "
+        "(required by /venv/lib/python3.12/site-packages/deepspeed/ops/adam/cpu_adam_op.so)\n"
+    )
+    cause = diagnose_text(f"begin\n{line}", shipped).causes[0]
+    assert (cause.count, len(cause.evidence)) == (1, 1)
+    assert diagnose_text(f"begin\n{line}and\n{line}", shipped).causes[0].count == 2
+    # An op that came with DeepSpeed lies in no cache: its folder is not to be deleted.
+    assert "elete" not in " ".join(cause.fix) and "DS_BUILD_" in " ".join(cause.fix)
+
+
+def test_a_line_with_a_time_of_its_own_is_not_the_rest_of_another(shipped: Project) -> None:
+    told = (
+        "W ./tensorflow/core/common_runtime/gpu/gpu_host_allocator.h:44] could not allocate pinned host memory of size"
+    )
+    log = "".join(
+        f"2024-02-03 13:19:24.{part}: {told}: {size}\n2024-02-03 13:19:25.{part}: E tensorflow/stream_executor/cuda/"
+        f"cuda_driver.cc:893] failed to alloc {size} bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
+        for part, size in ((277832, 415990272), (444327, 374391296), (605206, 336952320))
+    )
+    texts = [each.text for cause in diagnose_text(log, shipped).causes for each in cause.evidence]
+    assert texts and not any("2722024-" in text or "2962024-" in text for text in texts), texts

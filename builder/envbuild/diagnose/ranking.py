@@ -90,7 +90,7 @@ def _group(matches: list[Match], reads: Sequence[Read]) -> _Group:
         matches, key=lambda match: (_CERTAINTIES.index(_certainty(match)), -_says(match), _when(match, dated))
     )
     count = sum(reads[number].counts[signature.kind] for number in {match.log for match in matches})
-    return _Group(signature, ordered, max(count, len(matches)))
+    return _Group(signature, ordered, max(count, len({(match.log, match.first) for match in matches})))
 
 
 def _certainty(match: Match) -> str:

@@ -212,7 +212,12 @@ class Reader:
             self._seen.add(key)
         if excluded(signature, pattern, around):
             return
-        done.counts[signature.kind] += 1
+        # It is lines that are counted, and two patterns may find two places in one.
+        line = (head.first, -1, signature.kind)
+        if line not in self._seen:
+            done.counts[signature.kind] += 1
+        if len(self._seen) < 100_000:
+            self._seen.add(line)
         made = Match(
             signature=signature,
             pattern=pattern,

@@ -199,14 +199,21 @@ class Window:
         """The physical lines around one that are joined with it."""
         start = end = at
         between: list[str] = []
-        while start > begin and len(between) < _MOST_PARTS and (how := joined(start - 1)) is not None:
+        while start > begin and len(between) < _MOST_PARTS and (how := self._goes_on(joined, start - 1)) is not None:
             between.insert(0, how)
             start -= 1
         last = len(self.raw) - 1 if until is None else until
-        while begin <= end < last and len(between) < _MOST_PARTS and (how := joined(end)) is not None:
+        while begin <= end < last and len(between) < _MOST_PARTS and (how := self._goes_on(joined, end)) is not None:
             between.append(how)
             end += 1
         return self._together(start, end, between)
+
+    def _goes_on(self, joined: Callable[[int], str | None], place: int) -> str | None:
+        """``joined``, but for lines that cannot: one with a time of its own is not the rest of another."""
+        following = self.line(place + 1).stamp
+        if following is not None and following != self.line(place).stamp:
+            return None
+        return joined(place)
 
     def _together(self, start: int, end: int, between: list[str]) -> Logical:
         first = self.line(start)
