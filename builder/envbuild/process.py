@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
+from typing import IO
 
 from envbuild.errors import EngineError
 
@@ -131,6 +134,104 @@ def stream(
     return code
 
 
+def watch(
+    argv: Sequence[str],
+    *,
+    on_data: Callable[[int, bytes], None],
+    timeout: float | None,
+    on_timeout: Callable[[], None],
+) -> tuple[int, bool]:
+    """Run a program and hand over its two streams as they come: 1 and stdout's bytes, 2 and stderr's.
+
+    After ``timeout`` seconds ``on_timeout`` is called, which makes it end; one that goes on is ended. Returns its exit
+    code (negative: ended by that signal), and whether its time was up.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    child = _start(argv, env=None, cwd=None, merged=False, piped=False)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    late = False
+    try:
+        with selectors.DefaultSelector() as selector:
+            for number, pipe in ((1, child.stdout), (2, child.stderr)):
+                assert pipe is not None
+                selector.register(pipe, selectors.EVENT_READ, number)
+            while selector.get_map():
+                ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                for key, _ in ready:
+                    if data := os.read(key.fd, 1 << 16):
+                        on_data(key.data, data)
+                    else:
+                        selector.unregister(key.fileobj)
+                if deadline is not None and time.monotonic() >= deadline:
+                    if late:
+                        break
+                    late, deadline = True, time.monotonic() + _GRACE_SECONDS
+                    on_timeout()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_GRACE_SECONDS)
+    finally:
+        _end(child)
+    return child.returncode, late
+
+
+def chunks(argv: Sequence[str], *, size: int = 1 << 20) -> Generator[bytes, None, None]:
+    """What a program writes to stdout, piece by piece; a generator that is closed early ends the program.
+
+    Raises:
+        EngineError: It failed; the message is what it said.
+    """
+    with tempfile.TemporaryFile() as said:
+        child = _start(argv, env=None, cwd=None, merged=False, piped=False, stderr=said)
+        assert child.stdout is not None
+        try:
+            while data := child.stdout.read(size):
+                yield data
+            child.wait(timeout=_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _end(child)
+        if child.returncode != 0:
+            said.seek(0)
+            raise EngineError(last_words(said.read().decode(errors="replace")) or f"{argv[0]} failed")
+
+
+def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
+    """Run a program whose stdin is ``pieces``; one that does not want them all is not given them all.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = _start(argv, env=None, cwd=None, merged=False, piped=True, stdout=out, stderr=err)
+        assert child.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                for piece in pieces:
+                    child.stdin.write(piece)
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.close()
+            child.wait()
+        except BaseException:
+            _end(child)
+            raise
+        out.seek(0)
+        err.seek(0)
+        return Completed(
+            argv=tuple(argv),
+            returncode=child.returncode,
+            stdout=out.read().decode(errors="replace"),
+            stderr=err.read().decode(errors="replace"),
+        )
+
+
+def last_words(text: str, limit: int = 1000) -> str:
+    """What a program said in the end, in one line."""
+    return " ".join(text.split())[-limit:]
+
+
 def replace(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
     """Become another program: it gets this terminal, its signals and its exit code. Does not return.
 
@@ -148,7 +249,14 @@ def _environment(added: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _start(
-    argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, merged: bool, piped: bool
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    merged: bool,
+    piped: bool,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
@@ -156,8 +264,8 @@ def _start(
             env=_environment(env),
             cwd=cwd,
             stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            stdout=stdout,
+            stderr=subprocess.STDOUT if merged else stderr,
             start_new_session=True,
         )
     except FileNotFoundError as error:
@@ -173,12 +281,13 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    _signal_group(child, signal.SIGTERM)
-    try:
-        child.wait(timeout=_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        _signal_group(child, signal.SIGKILL)
-        child.wait()
+    if child.returncode is None:
+        _signal_group(child, signal.SIGTERM)
+        try:
+            child.wait(timeout=_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _signal_group(child, signal.SIGKILL)
+            child.wait()
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engines.argv import build_argv, create_payload, podman_argv, run_argv
+from envbuild.engines.argv import build_argv, create_payload, run_argv
+from envbuild.engines.podman_argv import podman_argv
 from envbuild.engines.types import BuildRequest, ContainerSpec, Mount
 
 HOST = "unix:///run/docker.sock"
