@@ -13,6 +13,7 @@ from envbuild import __version__
 from envbuild.cli import (
     diagnose,
     doctor,
+    engine,
     facts,
     images,
     locking,
@@ -43,6 +44,7 @@ questions.register(app)
 images.register(app)
 shipping.register(app)
 provision.register(app)
+engine.register(app)
 doctor.register(app)
 diagnose.register(app)
 trust.register(app)

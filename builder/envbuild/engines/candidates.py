@@ -12,7 +12,7 @@ from envbuild.engines.docker import DockerEngine
 from envbuild.engines.endpoint import Endpoint, chosen, endpoints, unreachable
 from envbuild.engines.engine import Engine
 from envbuild.engines.podman import PodmanEngine
-from envbuild.errors import EngineError
+from envbuild.errors import EngineError, InputError
 
 Kind = Literal["docker", "podman", "auto"]
 
@@ -77,11 +77,15 @@ def connect(
 
     Raises:
         EngineError: None answers; the message says what was tried and why each one did not.
+        InputError: A builder of buildx's was named, and the engine is not Docker.
     """
     wish = Wish(host=host, client=client, kind=kind, builder=builder)
     tried: list[Candidate] = []
     for candidate in candidates(wish, os.environ):
         if candidate.engine is not None:
+            if builder and candidate.engine.kind != "docker":
+                raise InputError(f"the builder {builder} is buildx's, and the engine is Podman",
+                                 hint="Leave out the builder, or choose Docker (--engine docker).")  # fmt: skip
             return candidate.engine
         tried.append(candidate)
     raise nobody(wish, tried)
@@ -122,7 +126,7 @@ def _docker(endpoint: Endpoint, wish: Wish) -> Candidate:
 def _podman(wish: Wish) -> Candidate:
     named = wish.kind == "podman"
     program = (wish.client if named else None) or process.which("podman")
-    origin = "--engine podman" if named else "podman on PATH"
+    origin = "--host" if named and wish.host else "[engine] client" if named and wish.client else "podman on PATH"
     place = (wish.host if named else None) or program or "podman"
     if program is None:
         return Candidate(kind="podman", place=place, origin=origin, reason="there is no podman client on PATH")

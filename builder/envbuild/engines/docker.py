@@ -16,6 +16,7 @@ from envbuild.engines.argv import run_argv
 from envbuild.engines.connection import CALL_TIMEOUT, Connection
 from envbuild.engines.endpoint import Endpoint
 from envbuild.engines.faults import explanation, plain
+from envbuild.engines.images import image_info
 from envbuild.engines.podman_argv import podman_argv
 from envbuild.engines.transfer import Chunks, PullProgress, open_export, split
 from envbuild.engines.types import (
@@ -82,6 +83,14 @@ class DockerEngine:
             raise EngineError("there is no docker client on PATH", hint="install one (Debian, Ubuntu: docker.io)")
         return found[0]
 
+    def building_client(self) -> str:
+        """The client that builds.
+
+        Raises:
+            EngineError: None here can.
+        """
+        return buildkit.find_client(self.endpoint, self._client, self._builder)
+
     def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
         """The command line that starts a container, for people: docker's, or podman's where only that gives GPUs.
 
@@ -108,13 +117,14 @@ class DockerEngine:
             cpus=int(said.get("NCPU", 0)),
             memory_bytes=int(said.get("MemTotal", 0)),
             runtimes=tuple(sorted(said.get("Runtimes") or {})),
+            rootless=any("name=rootless" in str(option) for option in said.get("SecurityOptions") or ()),
         )
 
     def image(self, ref: str) -> ImageInfo | None:
         """The image with this name or id, or None."""
         with self._plain(f"inspect the image {ref}"):
             said = self._link.inspect_image(ref)
-        return _image_info(said) if said is not None else None
+        return image_info(said) if said is not None else None
 
     def images(self, reference: str) -> tuple[ImageInfo, ...]:
         """Images by a name pattern such as ``envbuild/cpu:*``."""
@@ -229,7 +239,7 @@ class DockerEngine:
 
     def build(self, request: BuildRequest, *, sink: Sink = discard, log: Path, timeout: float | None = None) -> None:
         """Build an image with BuildKit; see ``buildkit.build`` for what it raises."""
-        client = buildkit.find_client(self.endpoint, self._client, self._builder)
+        client = self.building_client()
         try:
             buildkit.build(
                 client, self._link.endpoint, request, sink=sink, log=log, timeout=timeout, builder=self._builder
@@ -285,19 +295,3 @@ class DockerEngine:
 
     def _plain(self, doing: str) -> contextlib.AbstractContextManager[None]:
         return plain(doing, self.endpoint)
-
-
-def _image_info(said: dict[str, Any]) -> ImageInfo:
-    config: dict[str, Any] = said.get("Config") or {}
-    return ImageInfo(
-        id=str(said["Id"]),
-        diff_ids=tuple((said.get("RootFS") or {}).get("Layers") or ()),
-        labels=tuple(sorted((config.get("Labels") or {}).items())),
-        env=tuple((key, value) for key, _, value in (entry.partition("=") for entry in config.get("Env") or ())),
-        architecture=str(said.get("Architecture", "")),
-        os=str(said.get("Os", "")),
-        size=int(said.get("Size", 0)),
-        created=str(said.get("Created", "")),
-        repo_tags=tuple(said.get("RepoTags") or ()),
-        repo_digests=tuple(said.get("RepoDigests") or ()),
-    )

@@ -55,6 +55,10 @@ class Engine(Protocol):
         """A client for people."""
         ...
 
+    def building_client(self) -> str:
+        """The client that builds."""
+        ...
+
     def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
         """The command line that starts a container, for people."""
         ...

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from envbuild import process
 from envbuild.engines import cdi, podman_build, podman_run, registries
 from envbuild.engines.container import say_refused
+from envbuild.engines.images import familiar, image_info, matches
 from envbuild.engines.podman_argv import keeps_id, podman_argv
 from envbuild.engines.podman_pull import Progress
 from envbuild.engines.podman_run import Client, hint
@@ -85,10 +84,15 @@ class PodmanEngine:
         """The podman client."""
         return self._client.program
 
+    def building_client(self) -> str:
+        """The podman client: Buildah is in it."""
+        return self._client.program
+
     def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
         """The command line that starts a container, for people."""
         keep_id = keeps_id(spec, rootless=self.rootless)
-        return podman_argv(self._client.program, self._client.endpoint, spec, keep_id=keep_id)
+        client = self._client
+        return podman_argv(client.program, client.endpoint, spec, keep_id=keep_id, limits=client.limits)
 
     def info(self) -> EngineInfo:
         """What kind of engine this is."""
@@ -102,12 +106,13 @@ class PodmanEngine:
             cpus=int(host.get("cpus", 0)),
             memory_bytes=int(host.get("memTotal", 0)),
             runtimes=(str((host.get("ociRuntime") or {}).get("name", "")),),
+            rootless=self.rootless,
         )
 
     def image(self, ref: str) -> ImageInfo | None:
         """The image with this name or id, or None."""
         found = self._inspect((ref,))
-        return _image_info(found[0]) if found else None
+        return _info_of(found[0]) if found else None
 
     def images(self, reference: str) -> tuple[ImageInfo, ...]:
         """Images by a name pattern such as ``envbuild/cpu:*``, understood as Docker does: ``*`` ends at a slash."""
@@ -121,7 +126,7 @@ class PodmanEngine:
         found = self._inspect(ids) if ids else []
         if ids and not found:
             return tuple(info for info in map(self.image, ids) if info is not None)
-        return tuple(map(_image_info, found))
+        return tuple(map(_info_of, found))
 
     @property
     def takes_sparse_archives(self) -> bool:
@@ -210,8 +215,7 @@ class PodmanEngine:
 
     def granted(self, spec: ContainerSpec, sink: Sink = discard) -> ContainerSpec:
         """``spec`` as this engine can start it: without a locked-memory limit that it may not set."""
-        if spec.memlock is None:
-            return spec
+        # Asked without such a limit too: which others it has to be given turns out on the way.
         if podman_run.refuses_memlock(self._client, spec):
             say_refused(spec, sink)
             return replace(spec, memlock=None)
@@ -236,11 +240,6 @@ class PodmanEngine:
         done = self._ask("rm", "--force", "--volumes", "--time", "0", container)
         if done.returncode != 0 and not any(word in done.stderr for word in _GONE):
             raise self._error(f"remove the container {container[:12]}", done)
-
-    @cached_property
-    def gpu_ways(self) -> tuple[str, ...]:
-        """How it could give GPUs: the CDI descriptions on this host."""
-        return tuple(f"CDI {path}" for path in cdi.specifications()) if self.local else ()
 
     def _info(self) -> dict[str, Any]:
         done = self._ask("info", "--format", "json")
@@ -284,34 +283,11 @@ class PodmanEngine:
         return EngineError(f"cannot {doing}: {process.last_words(done.stderr)}", hint=hint(done.stderr))
 
 
-def familiar(name: str) -> str:
-    """A name as Docker writes it: without the registry that podman puts before a name that has none."""
-    for prefix in ("localhost/", "docker.io/library/", "docker.io/"):
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    return name
-
-
-def matches(name: str, pattern: str) -> bool:
-    """Whether a name fits a pattern, with its tag or without; a star does not reach over a slash."""
-    repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
-    return any(
-        len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
-        for parts, wanted in ((text.split("/"), pattern.split("/")) for text in (name, repository))
-    )
-
-
-def _image_info(said: dict[str, Any]) -> ImageInfo:
-    config: dict[str, Any] = said.get("Config") or {}
-    return ImageInfo(
-        id=f"sha256:{str(said['Id']).removeprefix('sha256:')}",
-        diff_ids=tuple((said.get("RootFS") or {}).get("Layers") or ()),
-        labels=tuple(sorted((config.get("Labels") or {}).items())),
-        env=tuple((key, value) for key, _, value in (entry.partition("=") for entry in config.get("Env") or ())),
-        architecture=str(said.get("Architecture", "")),
-        os=str(said.get("Os", "")),
-        size=int(said.get("Size", 0)),
-        created=str(said.get("Created", "")),
-        repo_tags=tuple(familiar(str(name)) for name in said.get("RepoTags") or ()),
-        repo_digests=tuple(familiar(str(name)) for name in said.get("RepoDigests") or ()),
+def _info_of(said: dict[str, Any]) -> ImageInfo:
+    info = image_info(said)
+    return replace(
+        info,
+        id=f"sha256:{info.id.removeprefix('sha256:')}",
+        repo_tags=tuple(map(familiar, info.repo_tags)),
+        repo_digests=tuple(map(familiar, info.repo_digests)),
     )

@@ -8,7 +8,7 @@ import re
 import resource
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from envbuild import process
@@ -17,7 +17,7 @@ from envbuild.engines.gpufaults import GpuStartError, known_fault
 from envbuild.engines.podman_argv import client_argv, keeps_id, podman_argv
 from envbuild.engines.types import ContainerResult, ContainerSpec
 from envbuild.errors import EngineError
-from envbuild.events import Note, Sink, discard
+from envbuild.events import Event, Sink, StepLine, discard
 
 # What podman run exits with when podman itself failed, and when it cannot start the program; over its API the second
 # stands for everything that keeps a container from starting (measured with 4.3.1).
@@ -30,6 +30,7 @@ _MEMLOCK = re.compile(r"rlimit type 8\b|RLIMIT_MEMLOCK")
 _OTHER_LIMITS = re.compile(r"rlimit type [67]\b|RLIMIT_(NOFILE|NPROC)")
 _CALL_SECONDS = 60.0
 _KILLED = 137
+_BUILDAH_PROCESSES = 32768
 
 Limits = dict[str, tuple[int, int]]
 # Which resource limits may not be set: that of locked memory, or those that podman sets of its own accord.
@@ -44,11 +45,13 @@ class Client:
         program: Path of the client.
         endpoint: URL of the service that it talks to; None is podman itself, on this host.
         rootless: Whether it runs without root.
+        limits: Resource limits that its containers have to be given, as has turned out on the way.
     """
 
     program: str
     endpoint: str | None = None
     rootless: bool = False
+    limits: Limits = field(default_factory=dict)
 
     def line(self, *words: str) -> tuple[str, ...]:
         """One of its command lines."""
@@ -63,21 +66,19 @@ def run(client: Client, spec: ContainerSpec, *, timeout: float | None, sink: Sin
 
     An engine that may not set the locked-memory limit runs it under its own, which is the stricter test, and the sink
     gets a warning. One that may not raise the limits of processes and open files (itself in a container) runs it
-    under this process's.
+    under this process's, and the client remembers.
 
     Raises:
         GpuStartError: It cannot get its GPUs.
         EngineError: Podman failed in another way, or it cannot make such a container.
     """
     spec = replace(spec, interactive=False, stdin=False)
-    limits: Limits = {}
-    while not isinstance(outcome := _once(client, spec, limits, timeout, sink), ContainerResult):
+    while not isinstance(outcome := _once(client, spec, timeout, sink), ContainerResult):
         if outcome == "memlock":
             say_refused(spec, sink)
             spec = replace(spec, memlock=None)
         else:
-            sink(Note(message="podman may not raise the limits of processes and open files; this process's hold"))
-            limits = own_limits()
+            client.limits.update(own_limits())
     return outcome
 
 
@@ -88,25 +89,28 @@ def refuses_memlock(client: Client, spec: ContainerSpec) -> bool:
         EngineError: The engine failed in another way.
     """
     probe = ContainerSpec(image=spec.image, argv=("true",), memlock=spec.memlock, network="none", labels=spec.labels)
-    outcome = _once(client, probe, {}, _CALL_SECONDS, discard)
+    outcome = _once(client, probe, _CALL_SECONDS, discard)
     if outcome == "others":
-        outcome = _once(client, probe, own_limits(), _CALL_SECONDS, discard)
+        client.limits.update(own_limits())
+        outcome = _once(client, probe, _CALL_SECONDS, discard)
     return outcome == "memlock"
 
 
 def own_limits() -> Limits:
     """This process's limits of open files and processes, soft and hard, as ``--ulimit`` takes them."""
-    named = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
-    return {name: resource.getrlimit(number) for name, number in named.items()}
+    files, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    # Podman lowers its own limit of processes before it starts a container; Buildah's default for a RUN step is
+    # granted where this process's is not (measured with 4.3.1).
+    most = _BUILDAH_PROCESSES if processes == resource.RLIM_INFINITY else min(processes, _BUILDAH_PROCESSES)
+    return {"nofile": files, "nproc": (most, most)}
 
 
-def _once(
-    client: Client, spec: ContainerSpec, limits: Limits, timeout: float | None, sink: Sink
-) -> ContainerResult | _Refused:
+def _once(client: Client, spec: ContainerSpec, timeout: float | None, sink: Sink) -> ContainerResult | _Refused:
     name = f"envbuild-{secrets.token_hex(8)}"
     keep_id = keeps_id(spec, rootless=client.rootless)
-    argv = podman_argv(client.program, client.endpoint, spec, name=name, keep_id=keep_id, limits=limits)
-    streams = Streams(sink)
+    argv = podman_argv(client.program, client.endpoint, spec, name=name, keep_id=keep_id, limits=client.limits)
+    held = _Held(sink)
+    streams = Streams(held)
     began = time.monotonic()
     try:
         code, late = process.watch(
@@ -119,7 +123,9 @@ def _once(
         _quietly(client, "rm", "--force", "--volumes", name)
     said = streams.text(STDERR)
     if code in _NOT_STARTED and _never_started(state) and "Error:" in said:
-        return _not_started(spec, limits, code, said)
+        # Not the program's: the caller tells it, or mends it.
+        return _not_started(spec, client.limits, code, said)
+    held.let_go()
     killed = late or code < 0
     return ContainerResult(
         exit_code=_KILLED if killed else code,
@@ -164,6 +170,27 @@ def hint(said: str) -> str:
     if "short-name" in said or "image not known" in said:
         return "podman images shows what there is"
     return "`podman info` must work on the engine's host first"
+
+
+class _Held:
+    """Keeps podman's own complaint back until it is known not to be the program's."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._held: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepLine) and event.text.startswith("Error: ") and not self._held:
+            self._held.append(event)
+            return
+        self.let_go()
+        self._sink(event)
+
+    def let_go(self) -> None:
+        """Tell what is held back."""
+        for event in self._held:
+            self._sink(event)
+        self._held.clear()
 
 
 def _never_started(state: dict[str, Any]) -> bool:

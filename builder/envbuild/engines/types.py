@@ -135,7 +135,7 @@ class ContainerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """The engine that answered."""
+    """The engine that answered; ``rootless`` says that it runs as a user without root."""
 
     kind: str
     version: str
@@ -145,6 +145,7 @@ class EngineInfo:
     cpus: int
     memory_bytes: int
     runtimes: tuple[str, ...]
+    rootless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
