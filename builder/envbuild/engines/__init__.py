@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envbuild.engines.argv import run_argv
-from envbuild.engines.candidates import Candidate, Kind, Wish, candidates, connect, nobody
+from envbuild.engines.choosing import Candidate, Kind, Wish, candidates, connect, nobody
 from envbuild.engines.cleanup import Run, sweep
 from envbuild.engines.docker import DockerEngine
 from envbuild.engines.engine import Engine

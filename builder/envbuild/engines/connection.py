@@ -108,7 +108,12 @@ class Connection:
 
         try:
             return APIClient(
-                base_url=self.endpoint.url, version=self._version, timeout=int(timeout), tls=self._tls() or False
+                base_url=self.endpoint.url,
+                version=self._version,
+                timeout=int(timeout),
+                tls=self._tls() or False,
+                # The system's own: with its agent, its known hosts and its configuration, as docker's client does.
+                use_ssh_client=self.endpoint.url.startswith("ssh://"),
             )
         except (DockerException, requests.exceptions.RequestException, OSError, ValueError) as error:
             raise EngineError(root_cause(error)) from error

@@ -207,7 +207,8 @@ class PodmanEngine:
 
     def build(self, request: BuildRequest, *, sink: Sink = discard, log: Path, timeout: float | None = None) -> None:
         """Build an image; see ``podman_build.build`` for what it raises."""
-        podman_build.build(self._client, request, sink=sink, log=log, timeout=timeout)
+        version = self.info().version
+        podman_build.build(self._client, request, version=version, sink=sink, log=log, timeout=timeout)
 
     def run(self, spec: ContainerSpec, *, timeout: float | None, sink: Sink = discard) -> ContainerResult:
         """Run a container to its end; see ``podman_run.run``."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from envbuild import process
 from envbuild.engines import cdi
-from envbuild.engines.candidates import Candidate, Wish, candidates
+from envbuild.engines.choosing import Candidate, Wish, candidates
 from envbuild.engines.endpoint import chosen
 from envbuild.engines.engine import Engine
 from envbuild.engines.types import EngineInfo
