@@ -23,6 +23,7 @@ from typing import IO
 from envbuild.errors import EngineError
 
 _GRACE_SECONDS = 10.0
+_PIPE, _NONE = subprocess.PIPE, subprocess.DEVNULL
 
 own: set[str] = set()
 """Names of environment variables that envbuild set for itself: children do not inherit them."""
@@ -80,7 +81,7 @@ def run(
         EngineError: The program does not exist.
         TimedOut: It ran longer than ``timeout``.
     """
-    child = _start(argv, env=env, cwd=cwd, merged=False, piped=input is not None)
+    child = _start(argv, env=env, cwd=cwd, stdin=_PIPE if input is not None else _NONE)
     try:
         out, err = child.communicate(input=input, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -89,12 +90,7 @@ def run(
     except BaseException:
         _end(child)
         raise
-    return Completed(
-        argv=tuple(argv),
-        returncode=child.returncode,
-        stdout=out.decode(errors="replace"),
-        stderr=err.decode(errors="replace"),
-    )
+    return _completed(argv, child, out, err)
 
 
 def stream(
@@ -111,7 +107,7 @@ def stream(
         EngineError: The program does not exist.
         TimedOut: It ran longer than ``timeout`` seconds; it has been ended.
     """
-    child = _start(argv, env=env, cwd=cwd, merged=True, piped=False)
+    child = _start(argv, env=env, cwd=cwd, merged=True)
     deadline = None if timeout is None else time.monotonic() + timeout
     timer = None if timeout is None else Timer(timeout, _signal_group, (child, signal.SIGTERM))
     if timer is not None:
@@ -139,17 +135,17 @@ def watch(
     *,
     on_data: Callable[[int, bytes], None],
     timeout: float | None,
-    on_timeout: Callable[[], None],
+    stop: Callable[[], object],
 ) -> tuple[int, bool]:
     """Run a program and hand over its two streams as they come: 1 and stdout's bytes, 2 and stderr's.
 
-    After ``timeout`` seconds ``on_timeout`` is called, which makes it end; one that goes on is ended. Returns its exit
-    code (negative: ended by that signal), and whether its time was up.
+    After ``timeout`` seconds, and when this process is interrupted, ``stop`` is called, which makes it end; one that
+    goes on is ended. Returns its exit code (negative: ended by that signal), and whether its time was up.
 
     Raises:
         EngineError: The program does not exist.
     """
-    child = _start(argv, env=None, cwd=None, merged=False, piped=False)
+    child = _start(argv)
     deadline = None if timeout is None else time.monotonic() + timeout
     late = False
     try:
@@ -168,9 +164,12 @@ def watch(
                     if late:
                         break
                     late, deadline = True, time.monotonic() + _GRACE_SECONDS
-                    on_timeout()
+                    stop()
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=_GRACE_SECONDS)
+    except BaseException:
+        stop()
+        raise
     finally:
         _end(child)
     return child.returncode, late
@@ -183,7 +182,7 @@ def chunks(argv: Sequence[str], *, size: int = 1 << 20) -> Generator[bytes, None
         EngineError: It failed; the message is what it said.
     """
     with tempfile.TemporaryFile() as said:
-        child = _start(argv, env=None, cwd=None, merged=False, piped=False, stderr=said)
+        child = _start(argv, stderr=said)
         assert child.stdout is not None
         try:
             while data := child.stdout.read(size):
@@ -205,7 +204,7 @@ def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
         EngineError: The program does not exist.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = _start(argv, env=None, cwd=None, merged=False, piped=True, stdout=out, stderr=err)
+        child = _start(argv, stdin=_PIPE, stdout=out, stderr=err)
         assert child.stdin is not None
         try:
             with contextlib.suppress(BrokenPipeError):
@@ -219,12 +218,25 @@ def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
             raise
         out.seek(0)
         err.seek(0)
-        return Completed(
-            argv=tuple(argv),
-            returncode=child.returncode,
-            stdout=out.read().decode(errors="replace"),
-            stderr=err.read().decode(errors="replace"),
-        )
+        return _completed(argv, child, out.read(), err.read())
+
+
+def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], bool]:
+    """Let a program talk with whoever is at the other end of a connection; what it complains about goes to ``said``.
+
+    Returns a function that ends it, and says whether it had ended by itself.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    child = _start(argv, stdin=connection, stdout=connection, stderr=said)
+
+    def end() -> bool:
+        alone = child.poll() is not None
+        _end(child)
+        return alone
+
+    return end
 
 
 def last_words(text: str, limit: int = 1000) -> str:
@@ -248,13 +260,18 @@ def _environment(added: Mapping[str, str] | None) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name not in own}, **(added or {})}
 
 
+def _completed(argv: Sequence[str], child: subprocess.Popen[bytes], out: bytes, err: bytes) -> Completed:
+    texts = (out.decode(errors="replace"), err.decode(errors="replace"))
+    return Completed(argv=tuple(argv), returncode=child.returncode, stdout=texts[0], stderr=texts[1])
+
+
 def _start(
     argv: Sequence[str],
     *,
-    env: Mapping[str, str] | None,
-    cwd: Path | None,
-    merged: bool,
-    piped: bool,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    merged: bool = False,
+    stdin: int = _NONE,
     stdout: int | IO[bytes] = subprocess.PIPE,
     stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
@@ -263,7 +280,7 @@ def _start(
             list(argv),
             env=_environment(env),
             cwd=cwd,
-            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=subprocess.STDOUT if merged else stderr,
             start_new_session=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engines import ContainerSpec, GpuStartError
+from envbuild.engines import ContainerResult, ContainerSpec, GpuStartError, podman_run
 from envbuild.errors import EngineError
 
 SPEC = ContainerSpec(image="sha256:1", argv=("python", "-V"), gpus=("GPU-1", "GPU-2"), network="none", interactive=True)
@@ -52,7 +52,7 @@ def test_gpus_are_asked_for_by_cdi_and_the_end_is_the_programs(fake: Path) -> No
         "--device", "nvidia.com/gpu=GPU-1", "--device", "nvidia.com/gpu=GPU-2", "--network", "none",
         "--entrypoint", "", "sha256:1", "python", "-V",
     ]  # fmt: skip
-    assert removed == ["--url", "unix:///p.sock", "rm", "--force", "--volumes", call[4]]
+    assert removed == ["--url", "unix:///p.sock", "rm", "--force", "--time", "0", "--volumes", call[4]]
 
 
 def test_a_container_that_does_not_end_in_time_is_killed_and_removed(fake: Path) -> None:

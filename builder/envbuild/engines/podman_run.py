@@ -114,13 +114,13 @@ def _once(client: Client, spec: ContainerSpec, timeout: float | None, sink: Sink
     began = time.monotonic()
     try:
         code, late = process.watch(
-            argv, on_data=streams.keep, timeout=timeout, on_timeout=lambda: _quietly(client, "kill", name)
+            argv, on_data=streams.keep, timeout=timeout, stop=lambda: _quietly(client, "kill", name)
         )
         seconds = time.monotonic() - began
         streams.finish()
         state = _state(client, name) if code in (*_NOT_STARTED, _KILLED) else {}
     finally:
-        _quietly(client, "rm", "--force", "--volumes", name)
+        _quietly(client, "rm", "--force", "--time", "0", "--volumes", name)
     said = streams.text(STDERR)
     if code in _NOT_STARTED and _never_started(state) and "Error:" in said:
         # Not the program's: the caller tells it, or mends it.

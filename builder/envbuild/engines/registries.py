@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 
+from envbuild.engines.faults import root_cause
 from envbuild.engines.types import RemoteAnswer
 from envbuild.errors import EnvbuildError
+
+# With and without TLS, and for a token in between.
+_REQUESTS = 3
 
 
 def on_loopback(ref: str) -> bool:
@@ -22,8 +26,10 @@ def ask(ref: str, timeout: float) -> RemoteAnswer:
 
     try:
         wanted = registry.parse(ref)
-        there = registry.connect(wanted, SiteConfig(), os.environ, timeout=timeout, attempts=1)
+        there = registry.connect(wanted, SiteConfig(), os.environ, timeout=timeout / _REQUESTS, attempts=1)
         found = there.resolve(wanted.wanted)
     except EnvbuildError as error:
-        return RemoteAnswer(digest=None, reason=error.message)
+        cause = root_cause(error)
+        reason = error.message if cause in error.message else f"{error.message}: {cause}"
+        return RemoteAnswer(digest=None, reason=reason)
     return RemoteAnswer(digest=found.digest) if found else RemoteAnswer(digest=None, reason="manifest unknown")
