@@ -23,7 +23,6 @@ from typing import IO
 from envbuild.errors import EngineError
 
 _GRACE_SECONDS = 10.0
-_PIPE, _NONE = subprocess.PIPE, subprocess.DEVNULL
 
 own: set[str] = set()
 """Names of environment variables that envbuild set for itself: children do not inherit them."""
@@ -81,7 +80,7 @@ def run(
         EngineError: The program does not exist.
         TimedOut: It ran longer than ``timeout``.
     """
-    child = _start(argv, env=env, cwd=cwd, stdin=_PIPE if input is not None else _NONE)
+    child = _start(argv, env=env, cwd=cwd, stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL)
     try:
         out, err = child.communicate(input=input, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -187,9 +186,8 @@ def chunks(argv: Sequence[str], *, size: int = 1 << 20) -> Generator[bytes, None
         try:
             while data := child.stdout.read(size):
                 yield data
-            child.wait(timeout=_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=_GRACE_SECONDS)
         finally:
             _end(child)
         if child.returncode != 0:
@@ -204,14 +202,12 @@ def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
         EngineError: The program does not exist.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = _start(argv, stdin=_PIPE, stdout=out, stderr=err)
+        child = _start(argv, stdin=subprocess.PIPE, stdout=out, stderr=err)
         assert child.stdin is not None
         try:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(BrokenPipeError), child.stdin:
                 for piece in pieces:
                     child.stdin.write(piece)
-            with contextlib.suppress(BrokenPipeError):
-                child.stdin.close()
             child.wait()
         except BaseException:
             _end(child)
@@ -221,22 +217,16 @@ def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
         return _completed(argv, child, out.read(), err.read())
 
 
-def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], bool]:
+def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], None]:
     """Let a program talk with whoever is at the other end of a connection; what it complains about goes to ``said``.
 
-    Returns a function that ends it, and says whether it had ended by itself.
+    Returns a function that ends it.
 
     Raises:
         EngineError: The program does not exist.
     """
     child = _start(argv, stdin=connection, stdout=connection, stderr=said)
-
-    def end() -> bool:
-        alone = child.poll() is not None
-        _end(child)
-        return alone
-
-    return end
+    return lambda: _end(child)
 
 
 def last_words(text: str, limit: int = 1000) -> str:
@@ -261,8 +251,8 @@ def _environment(added: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _completed(argv: Sequence[str], child: subprocess.Popen[bytes], out: bytes, err: bytes) -> Completed:
-    texts = (out.decode(errors="replace"), err.decode(errors="replace"))
-    return Completed(argv=tuple(argv), returncode=child.returncode, stdout=texts[0], stderr=texts[1])
+    said, complained = out.decode(errors="replace"), err.decode(errors="replace")
+    return Completed(argv=tuple(argv), returncode=child.returncode, stdout=said, stderr=complained)
 
 
 def _start(
@@ -271,7 +261,7 @@ def _start(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     merged: bool = False,
-    stdin: int = _NONE,
+    stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes] = subprocess.PIPE,
     stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from envbuild import process
 from envbuild.engines import Candidate, Kind, Wish, cdi, connect, podman_run
+from envbuild.engines.buildkit import find_client
 from envbuild.engines.images import familiar, matches
 from envbuild.engines.podman_build import Parser, failure
 from envbuild.engines.podman_pull import Progress
 from envbuild.engines.survey import survey
+from envbuild.engines.tunnel import ssh_argv
 from envbuild.errors import BuildError, EngineError, InputError
 from envbuild.events import Event, StepDone, StepLine, StepStarted
 
@@ -183,3 +186,41 @@ def test_a_builder_is_buildxs_alone(answering: Answering) -> None:
     answering("podman")
     with pytest.raises(InputError, match="farm"):
         connect(builder="farm")
+
+
+@pytest.mark.parametrize(
+    "url, argv",
+    [
+        ("ssh://lab", "-- lab docker system dial-stdio"),
+        ("ssh://me@lab:2222", "-l me -p 2222 -- lab docker system dial-stdio"),
+        ("ssh://lab/run/d.sock", "-- lab docker --host unix:///run/d.sock system dial-stdio"),
+    ],
+)
+def test_ssh_reaches_the_engine_as_dockers_client_does(url: str, argv: str) -> None:
+    assert " ".join(ssh_argv(url)) == f"ssh -T -o BatchMode=yes -o ConnectTimeout=15 {argv}"
+
+
+@pytest.mark.parametrize("url", ["ssh://", "ssh://-oProxyCommand=x", "ssh://a:b@lab", "ssh://lab:x", "ssh://lab?q"])
+def test_an_ssh_address_is_not_taken_for_an_option(url: str) -> None:
+    with pytest.raises(EngineError):
+        ssh_argv(url)
+
+
+def test_a_builder_needs_buildx_and_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, tuple[int, str]] = {}
+
+    def run(argv: list[str], **options: object) -> process.Completed:
+        code, text = said[argv[-2] if argv[-1] == "farm" else argv[-1]]
+        return process.Completed(argv=tuple(argv), returncode=code, stdout="", stderr=text)
+
+    monkeypatch.setattr(process, "which_all", lambda program: ("/bin/docker",))
+    monkeypatch.setattr(process, "run", run)
+    said |= {"version": (0, ""), "inspect": (0, "")}
+    assert find_client("unix:///s", None, "farm") == "/bin/docker"
+    said["inspect"] = (1, 'no builder "farm" found')
+    with pytest.raises(EngineError, match='no builder "farm" found'):
+        find_client("unix:///s", None, "farm")
+    said["version"] = (1, "docker: 'buildx' is not a docker command.")
+    with pytest.raises(EngineError, match="has no buildx") as caught:
+        find_client("unix:///s", None, "farm")
+    assert "docker-buildx" in caught.value.hint

@@ -125,7 +125,7 @@ def pull(
                 "--image-only asks for no evidence",
                 hint="Leave out what is about evidence, rows and the site's registry.",
             )
-        _pull_plain(env, project, host, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
+        _pull_plain(env, project, host, engine, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
         return
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         found, info = pulling.pull(bench, env, wish, dry_run=dry_run)
@@ -142,11 +142,19 @@ def pull(
 
 
 def _pull_plain(
-    ref: str, project: Path | None, host: str | None, *, json: bool, verbose: bool, quiet: bool, dry_run: bool
+    ref: str,
+    project: Path | None,
+    host: str | None,
+    engine: str | None,
+    *,
+    json: bool,
+    verbose: bool,
+    quiet: bool,
+    dry_run: bool,
 ) -> None:
     from envbuild.pipeline.plain import pull_plain
 
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet or dry_run) as bench:
         image, info = pull_plain(bench, ref, dry_run=dry_run)
     said = {
         "reference": ref,

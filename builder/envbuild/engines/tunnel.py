@@ -60,7 +60,7 @@ class Tunnel:
         folder = Path(tempfile.mkdtemp(prefix="envbuild-ssh-"))
         self.socket = str(folder / "engine.sock")
         self._said = (folder / "said").open("w+b", buffering=0)
-        lines: list[Callable[[], bool]] = []
+        lines: list[Callable[[], None]] = []
         said = self._said
         relay = Relay(Path(self.socket), lambda connection: lines.append(process.serve(argv, connection, said)))
         self.close = weakref.finalize(self, _close, relay, lines, self._said, folder)
@@ -71,7 +71,7 @@ class Tunnel:
         return process.last_words(self._said.read().decode(errors="replace"), 300)
 
 
-def _close(relay: Relay, lines: list[Callable[[], bool]], said: IO[bytes], folder: Path) -> None:
+def _close(relay: Relay, lines: list[Callable[[], None]], said: IO[bytes], folder: Path) -> None:
     relay.close()
     for end in lines:
         with contextlib.suppress(OSError):
