@@ -219,7 +219,6 @@ def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
 
 def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], None]:
     """Let a program talk with whoever is at the other end of a connection; what it complains about goes to ``said``.
-
     Returns a function that ends it.
 
     Raises:
