@@ -94,7 +94,8 @@ def connect(
 def nobody(wish: Wish, tried: list[Candidate]) -> EngineError:
     """No engine: what was tried, and what to do."""
     lines = [f"  {each.place} ({each.origin}): {each.reason}" for each in tried]
-    what = {"docker": "Docker Engine", "podman": "Podman", "auto": "container engine"}[wish.kind]
+    kinds = {each.kind for each in tried}
+    what = "container engine" if len(kinds) > 1 else "Podman" if kinds == {"podman"} else "Docker Engine"
     hint = (
         "start the Docker Engine (in a checkout of envbuild: make engine-start), or name one with --host or DOCKER_HOST"
     )
