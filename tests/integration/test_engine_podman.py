@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from envbuild.engines import DockerEngine, PodmanEngine, connect
+from envbuild.engines import ContainerSpec, DockerEngine, PodmanEngine, connect
 from envbuild.judge import archive
 from integration.test_engine import request as build_request
 from integration.test_engine import (  # noqa: F401 (these are the tests)
@@ -113,6 +113,15 @@ def test_locked_cache_mounts_of_many_steps_are_let_go(
     mounts = " ".join(f"--mount=type=cache,id={own}-{name},target=/c{name},sharing=locked" for name in "ab")
     text = f"FROM {base}\nRUN {mounts} touch /ca/x; rm -rf /cb/* /cb/.[a-z]*\nRUN {mounts} test -e /ca/x\n"
     engine.build(build_request(tmp_path, tag, text), log=tmp_path / "log", timeout=60)
+
+
+def test_what_async_io_waits_with_is_not_refused(engine: PodmanEngine) -> None:
+    """Podman 4.3's own filter refuses io_pgetevents, and offload to NVMe would hang in it."""
+    argv = engine.run_line(ContainerSpec(image="i"))
+    own = [word.removeprefix("seccomp=") for word in argv if word.startswith("seccomp=")]
+    path = own[0] if own else engine._said["host"]["security"]["seccompProfilePath"]
+    rules = json.loads(Path(path).read_text())["syscalls"]
+    assert [rule["action"] for rule in rules if "io_pgetevents" in rule["names"]] == ["SCMP_ACT_ALLOW"]
 
 
 def test_the_command_says_what_podman_is_and_takes_it_when_asked(podman: PodmanEngine, cli: Cli) -> None:

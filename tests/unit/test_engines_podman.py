@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from envbuild import process
-from envbuild.engines import Candidate, Kind, Wish, cdi, connect, podman_run
+from envbuild.engines import Candidate, Kind, Wish, cdi, connect, podman_run, seccomp
 from envbuild.engines.buildkit import find_client
 from envbuild.engines.images import familiar, matches
 from envbuild.engines.podman_build import Parser, failure
@@ -224,3 +225,24 @@ def test_a_builder_needs_buildx_and_has_to_be_there(monkeypatch: pytest.MonkeyPa
     with pytest.raises(EngineError, match="has no buildx") as caught:
         find_client("unix:///s", None, "farm")
     assert "docker-buildx" in caught.value.hint
+
+
+def test_a_filter_is_mended_only_where_it_refuses_what_async_io_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENVBUILD_HOME", str(tmp_path / "home"))
+    system = tmp_path / "seccomp.json"
+    refusing = {"names": ["io_pgetevents", "kexec_load"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}
+    allowing = {"names": ["io_getevents", "read"], "action": "SCMP_ACT_ALLOW"}
+    system.write_text(json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [refusing, allowing]}))
+    mended = seccomp.profile(str(system))
+    assert mended is not None
+    said = json.loads(mended.read_text())
+    assert [(rule["names"], rule["action"]) for rule in said["syscalls"]] == [
+        (["kexec_load"], "SCMP_ACT_ERRNO"), (["io_getevents", "read"], "SCMP_ACT_ALLOW"),
+        (["io_pgetevents"], "SCMP_ACT_ALLOW"),
+    ]  # fmt: skip
+    assert seccomp.profile(str(mended)) is None
+    for damage in ("{", "[]", '{"syscalls": [1]}'):
+        system.write_text(damage)
+        assert seccomp.profile(str(system)) is None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from envbuild import process
-from envbuild.engines import cdi, podman_build, podman_run, registries
+from envbuild.engines import cdi, podman_build, podman_run, registries, seccomp
 from envbuild.engines.container import say_refused
 from envbuild.engines.images import familiar, image_info, matches
 from envbuild.engines.podman_argv import keeps_id, podman_argv
@@ -52,8 +52,10 @@ class PodmanEngine:
         """
         self._client = Client(program=program, endpoint=endpoint)
         self._said = self._info()
-        rootless = bool((self._said["host"].get("security") or {}).get("rootless"))
-        self._client = replace(self._client, rootless=rootless)
+        security = self._said["host"].get("security") or {}
+        filtered = self.local and security.get("seccompEnabled")
+        own = seccomp.profile(str(security.get("seccompProfilePath", ""))) if filtered else None
+        self._client = replace(self._client, rootless=bool(security.get("rootless")), seccomp=own)
 
     @property
     def endpoint(self) -> str:
@@ -92,7 +94,9 @@ class PodmanEngine:
         """The command line that starts a container, for people."""
         keep_id = keeps_id(spec, rootless=self.rootless)
         client = self._client
-        return podman_argv(client.program, client.endpoint, spec, keep_id=keep_id, limits=client.limits)
+        return podman_argv(
+            client.program, client.endpoint, spec, keep_id=keep_id, limits=client.limits, seccomp=client.seccomp
+        )
 
     def info(self) -> EngineInfo:
         """What kind of engine this is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from envbuild.engines.argv import csv, run_options
 from envbuild.engines.types import BuildRequest, ContainerSpec
@@ -23,6 +24,7 @@ def podman_argv(
     name: str | None = None,
     keep_id: bool = False,
     limits: Mapping[str, tuple[int, int]] | None = None,
+    seccomp: Path | None = None,
 ) -> tuple[str, ...]:
     """The command line that starts just the container that ``run_argv`` and ``create_payload`` describe for Docker.
 
@@ -33,6 +35,7 @@ def podman_argv(
         name: Of a container that somebody else removes; without a name it goes with its end.
         keep_id: The user of ``spec`` is the user of this host, also where an engine without root maps users.
         limits: Resource limits, soft and hard, in place of Podman's own.
+        seccomp: Filter of system calls in place of Podman's own.
     """
     argv = [*client_argv(client, endpoint), "run", *(("--name", name, "--log-driver", "none") if name else ("--rm",))]
     # It is here already, by id or name: an image that is not there is an error, nothing to look for in a registry.
@@ -45,6 +48,8 @@ def podman_argv(
         # Where SELinux is enforced, files of the host have labels that no container may read; relabelling would
         # change them for everybody (podman-run(1), --security-opt label=disable).
         argv += ["--security-opt", "label=disable"]
+    if seccomp is not None:
+        argv += ["--security-opt", f"seccomp={seccomp}"]
     for limit, (soft, hard) in (limits or {}).items():
         argv += ["--ulimit", f"{limit}={soft}:{hard}"]
     gpus = tuple(part for gpu in spec.gpus for part in ("--device", f"nvidia.com/gpu={gpu}"))

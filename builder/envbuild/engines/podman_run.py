@@ -9,6 +9,7 @@ import resource
 import secrets
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from envbuild import process
@@ -45,12 +46,14 @@ class Client:
         program: Path of the client.
         endpoint: URL of the service that it talks to; None is podman itself, on this host.
         rootless: Whether it runs without root.
+        seccomp: Filter of system calls in place of its own; None is its own.
         limits: Resource limits that its containers have to be given, as has turned out on the way.
     """
 
     program: str
     endpoint: str | None = None
     rootless: bool = False
+    seccomp: Path | None = None
     limits: Limits = field(default_factory=dict)
 
     def line(self, *words: str) -> tuple[str, ...]:
@@ -108,7 +111,10 @@ def own_limits() -> Limits:
 def _once(client: Client, spec: ContainerSpec, timeout: float | None, sink: Sink) -> ContainerResult | _Refused:
     name = f"envbuild-{secrets.token_hex(8)}"
     keep_id = keeps_id(spec, rootless=client.rootless)
-    argv = podman_argv(client.program, client.endpoint, spec, name=name, keep_id=keep_id, limits=client.limits)
+    argv = podman_argv(
+        client.program, client.endpoint, spec,
+        name=name, keep_id=keep_id, limits=client.limits, seccomp=client.seccomp,
+    )  # fmt: skip
     held = _Held(sink)
     streams = Streams(held)
     began = time.monotonic()
