@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler rpm-tools engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler rpm-tools podman engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ demo: setup engine-start ## Build, prove and tag the cpu row, then show its evid
 	$(BIN)/envbuild build cpu
 	$(BIN)/envbuild show cpu
 
-test: setup check compiler rpm-tools engine-start ## Run every check and every test (all set-up included)
+test: setup check compiler rpm-tools podman engine-start ## Run every check and every test (all set-up included)
 	$(PY) -m pytest -n auto tests/unit tests/golden tests/cli
 	$(PY) -m pytest tests/integration tests/sabotage
 
@@ -40,7 +40,7 @@ golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 
 cli: setup ## Tests of the command line as a user types it
 	$(PY) -m pytest tests/cli
 
-integration: setup compiler rpm-tools engine-start ## Tests on a real Docker Engine
+integration: setup compiler rpm-tools podman engine-start ## Tests on a real Docker Engine, and on a real Podman
 	$(PY) -m pytest tests/integration
 
 integration-cuda: setup engine-start ## Build the rows whose CUDA toolkit comes from wheels, without a GPU (30 GB, 20 minutes)
@@ -71,6 +71,9 @@ rpm-tools: ## Install tools for RPM packages, only where there are none: tests m
 	@command -v rpmbuild > /dev/null 2>&1 && command -v createrepo_c > /dev/null 2>&1 && command -v gpg > /dev/null 2>&1 && \
 		command -v db5.3_load > /dev/null 2>&1 || \
 		sh scripts/engine.sh install rpm createrepo-c gpg gpg-agent db5.3-util
+
+podman: ## Install Podman, only where there is none: the engine's tests run on it too
+	@command -v podman > /dev/null 2>&1 || sh scripts/engine.sh install podman runc uidmap openssh-client
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start

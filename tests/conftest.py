@@ -28,12 +28,20 @@ def store_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def engine() -> DockerEngine:
-    """The engine that answers."""
+def docker() -> DockerEngine:
+    """The Docker Engine that answers."""
     try:
-        return connect()
+        found = connect(kind="docker")
     except EngineError as error:
         pytest.fail(f"{error.message}\n{error.hint}", pytrace=False)
+    assert isinstance(found, DockerEngine)
+    return found
+
+
+@pytest.fixture(scope="session")
+def engine(docker: DockerEngine) -> DockerEngine:
+    """The engine under test."""
+    return docker
 
 
 @pytest.fixture(scope="session")

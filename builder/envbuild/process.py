@@ -12,12 +12,14 @@ import selectors
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
+from typing import IO
 
 from envbuild.errors import EngineError
 
@@ -82,7 +84,7 @@ def run(
         EngineError: The program does not exist.
         TimedOut: It ran longer than ``timeout``.
     """
-    child = _start(argv, env=env, cwd=cwd, merged=False, piped=input is not None)
+    child = _start(argv, env=env, cwd=cwd, stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL)
     try:
         out, err = child.communicate(input=input, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -91,12 +93,7 @@ def run(
     except BaseException:
         _end(child)
         raise
-    return Completed(
-        argv=tuple(argv),
-        returncode=child.returncode,
-        stdout=out.decode(errors="replace"),
-        stderr=err.decode(errors="replace"),
-    )
+    return _completed(argv, child, out, err)
 
 
 def stream(
@@ -113,7 +110,7 @@ def stream(
         EngineError: The program does not exist.
         TimedOut: It ran longer than ``timeout`` seconds; it has been ended.
     """
-    child = _start(argv, env=env, cwd=cwd, merged=True, piped=False)
+    child = _start(argv, env=env, cwd=cwd, merged=True)
     deadline = None if timeout is None else time.monotonic() + timeout
     timer = None if timeout is None else Timer(timeout, _signal_group, (child, signal.SIGTERM))
     if timer is not None:
@@ -174,7 +171,7 @@ def crew(
         def begin() -> None:
             member = waiting.popleft()
             on_start(member.name)
-            child = _start(member.argv, env=None, cwd=None, merged=True, piped=False)
+            child = _start(member.argv, merged=True)
             assert child.stdout is not None
             running[member.name] = _Running(child)
             selector.register(child.stdout, selectors.EVENT_READ, member.name)
@@ -231,6 +228,110 @@ class _Running:
             self.child.stdout.close()
 
 
+def watch(
+    argv: Sequence[str],
+    *,
+    on_data: Callable[[int, bytes], None],
+    timeout: float | None,
+    stop: Callable[[], object],
+) -> tuple[int, bool]:
+    """Run a program and hand over its two streams as they come: 1 and stdout's bytes, 2 and stderr's.
+
+    After ``timeout`` seconds, and when this process is interrupted, ``stop`` is called, which makes it end; one that
+    goes on is ended. Returns its exit code (negative: ended by that signal), and whether its time was up.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    child = _start(argv)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    late = False
+    try:
+        with selectors.DefaultSelector() as selector:
+            for number, pipe in ((1, child.stdout), (2, child.stderr)):
+                assert pipe is not None
+                selector.register(pipe, selectors.EVENT_READ, number)
+            while selector.get_map():
+                ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                for key, _ in ready:
+                    if data := os.read(key.fd, 1 << 16):
+                        on_data(key.data, data)
+                    else:
+                        selector.unregister(key.fileobj)
+                if deadline is not None and time.monotonic() >= deadline:
+                    if late:
+                        break
+                    late, deadline = True, time.monotonic() + _GRACE_SECONDS
+                    stop()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_GRACE_SECONDS)
+    except BaseException:
+        stop()
+        raise
+    finally:
+        _end(child)
+    return child.returncode, late
+
+
+def chunks(argv: Sequence[str], *, size: int = 1 << 20) -> Generator[bytes, None, None]:
+    """What a program writes to stdout, piece by piece; a generator that is closed early ends the program.
+
+    Raises:
+        EngineError: It failed; the message is what it said.
+    """
+    with tempfile.TemporaryFile() as said:
+        child = _start(argv, stderr=said)
+        assert child.stdout is not None
+        try:
+            while data := child.stdout.read(size):
+                yield data
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=_GRACE_SECONDS)
+        finally:
+            _end(child)
+        if child.returncode != 0:
+            said.seek(0)
+            raise EngineError(last_words(said.read().decode(errors="replace")) or f"{argv[0]} failed")
+
+
+def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
+    """Run a program whose stdin is ``pieces``; one that does not want them all is not given them all.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = _start(argv, stdin=subprocess.PIPE, stdout=out, stderr=err)
+        assert child.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError), child.stdin:
+                for piece in pieces:
+                    child.stdin.write(piece)
+            child.wait()
+        except BaseException:
+            _end(child)
+            raise
+        out.seek(0)
+        err.seek(0)
+        return _completed(argv, child, out.read(), err.read())
+
+
+def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], None]:
+    """Let a program talk with whoever is at the other end of a connection; what it complains about goes to ``said``.
+    Returns a function that ends it.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    child = _start(argv, stdin=connection, stdout=connection, stderr=said)
+    return lambda: _end(child)
+
+
+def last_words(text: str, limit: int = 1000) -> str:
+    """What a program said in the end, in one line."""
+    return " ".join(text.split())[-limit:]
+
+
 def replace(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
     """Become another program: it gets this terminal, its signals and its exit code. Does not return.
 
@@ -247,17 +348,29 @@ def _environment(added: Mapping[str, str] | None) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name not in own}, **(added or {})}
 
 
+def _completed(argv: Sequence[str], child: subprocess.Popen[bytes], out: bytes, err: bytes) -> Completed:
+    said, complained = out.decode(errors="replace"), err.decode(errors="replace")
+    return Completed(argv=tuple(argv), returncode=child.returncode, stdout=said, stderr=complained)
+
+
 def _start(
-    argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, merged: bool, piped: bool
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    merged: bool = False,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             list(argv),
             env=_environment(env),
             cwd=cwd,
-            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.STDOUT if merged else stderr,
             start_new_session=True,
         )
     except FileNotFoundError as error:
@@ -273,12 +386,13 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    _signal_group(child, signal.SIGTERM)
-    try:
-        child.wait(timeout=_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        _signal_group(child, signal.SIGKILL)
-        child.wait()
+    if child.returncode is None:
+        _signal_group(child, signal.SIGTERM)
+        try:
+            child.wait(timeout=_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _signal_group(child, signal.SIGKILL)
+            child.wait()
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):

@@ -244,8 +244,10 @@ _SITE_TEXT = """\
 # build = "auto"                # network of build containers: auto, host, default
 
 # [engine]
+# kind = "auto"                 # docker, podman, or auto: what answers (`envbuild engine` says which, and why)
 # host = "unix:///var/run/docker.sock"
 # client = "/usr/bin/docker"    # a client that can build with BuildKit
+# builder = "farm"              # one of buildx's builders
 
 # [registry]
 # name = "registry.example.com/team"

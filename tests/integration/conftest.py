@@ -55,7 +55,7 @@ class CanaryBase:
 
 
 @pytest.fixture(scope="session")
-def canary_base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> CanaryBase:
+def canary_base(docker: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> CanaryBase:
     """Bootstrap bookworm once per session, through a site whose every setting is a canary."""
     real = host_apt("bookworm", "debian")
     word = f"canary-{secrets.token_hex(6)}"
@@ -77,7 +77,7 @@ def canary_base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) 
             bootstrap=Bootstrap(suite="bookworm", packages=()),
             platform="linux/amd64",
         )
-        used = choose.ensure_declared(engine, declared, site, apt, discard, no_cache=True)
+        used = choose.ensure_declared(docker, declared, site, apt, discard, no_cache=True)
     needles = (word.encode(), b"mirror-user", b"proxy-user", f"127.0.0.1:{port}".encode())
     return CanaryBase(used=used, canaries=Canaries(needles=needles, requests=requests))
 
@@ -150,10 +150,11 @@ def places_of(engine: DockerEngine) -> Callable[[str, tuple[bytes, ...]], list[s
         places: list[str] = []
         with engine.save(ref) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
-                file = archive.extractfile(member)
+                # Podman's archive has links for Docker's old names of the layers.
+                file = archive.extractfile(member) if member.isfile() else None
                 if file is None:
                     continue
-                if not member.name.endswith("layer.tar"):
+                if not member.name.endswith(".tar"):
                     if any(needle in file.read() for needle in needles):
                         places.append(member.name)
                     continue

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engines import ContainerSpec, GpuStartError, podman
+from envbuild.engines import ContainerResult, ContainerSpec, GpuStartError, podman_run
 from envbuild.errors import EngineError
 
 SPEC = ContainerSpec(image="sha256:1", argv=("python", "-V"), gpus=("GPU-1", "GPU-2"), network="none", interactive=True)
@@ -34,25 +34,34 @@ def make(fake: Path, does: str) -> str:
     return str(fake)
 
 
+def run(client: str, spec: ContainerSpec, timeout: float = 30) -> ContainerResult:
+    return podman_run.run(podman_run.Client(program=client, endpoint="unix:///p.sock"), spec, timeout=timeout)
+
+
 def calls(fake: Path) -> list[list[str]]:
     return [json.loads(line) for line in (fake.parent / "calls").read_text().splitlines()]
 
 
 def test_gpus_are_asked_for_by_cdi_and_the_end_is_the_programs(fake: Path) -> None:
     client = make(fake, "print('out'); print('err', file=sys.stderr); sys.exit(3)")
-    result = podman.run(client, "unix:///p.sock", SPEC, timeout=30)
+    result = run(client, SPEC)
     assert (result.exit_code, result.stdout, result.stderr, result.timed_out) == (3, "out\n", "err\n", False)
-    [call] = calls(fake)
-    assert call[:5] == ["--url", "unix:///p.sock", "run", "--rm", "--name"]
-    assert call[6:] == ["--device", "nvidia.com/gpu=GPU-1", "--device", "nvidia.com/gpu=GPU-2", "--network", "none",
-                        "--entrypoint", "", "sha256:1", "python", "-V"]  # fmt: skip
+    call, removed = calls(fake)
+    assert call[:4] == ["--url", "unix:///p.sock", "run", "--name"]
+    assert call[call.index("--security-opt") + 2 :] == [
+        "--device", "nvidia.com/gpu=GPU-1", "--device", "nvidia.com/gpu=GPU-2", "--network", "none",
+        "--entrypoint", "", "sha256:1", "python", "-V",
+    ]  # fmt: skip
+    assert removed == ["--url", "unix:///p.sock", "rm", "--force", "--time", "0", "--volumes", call[4]]
 
 
-def test_a_container_that_does_not_end_in_time_is_removed(fake: Path) -> None:
-    result = podman.run(make(fake, "time.sleep(600)"), "unix:///p.sock", SPEC, timeout=2)
-    assert result.timed_out
-    started, removed = calls(fake)
-    assert removed == ["--url", "unix:///p.sock", "rm", "--force", started[5]]
+def test_a_container_that_does_not_end_in_time_is_killed_and_removed(fake: Path) -> None:
+    does = "print('before', flush=True); time.sleep(3)"
+    result = run(make(fake, does), SPEC, 0.5)
+    assert (result.timed_out, result.exit_code, result.stdout) == (True, 137, "before\n")
+    started, *after = calls(fake)
+    assert [call[2] for call in after] == ["kill", "rm"]
+    assert {call[-1] for call in after} == {started[4]}
 
 
 # As podman 4.3.1 says it over its API.
@@ -67,22 +76,22 @@ def failing(said: str, code: int) -> str:
 @pytest.mark.parametrize("code", [125, 126])
 def test_a_gpu_that_podman_does_not_know_is_told_as_that(fake: Path, code: int) -> None:
     with pytest.raises(GpuStartError, match="no CDI description") as caught:
-        podman.run(make(fake, failing(CDI, code)), "unix:///p.sock", SPEC, timeout=30)
+        run(make(fake, failing(CDI, code)), SPEC)
     assert "nvidia-ctk cdi generate" in caught.value.hint
 
 
 def test_what_keeps_a_container_from_starting_is_the_engines_and_a_missing_program_the_images(fake: Path) -> None:
     for said, code in (("Error: no such image", 125), (f"{RUNC}error setting rlimit type 7", 126)):
         with pytest.raises(EngineError, match=said[-12:]):
-            podman.run(make(fake, failing(said, code)), "unix:///p.sock", SPEC, timeout=30)
+            run(make(fake, failing(said, code)), SPEC)
     no_program = f'{RUNC}exec: "python": executable file not found in $PATH: OCI runtime attempted to invoke a command'
-    assert podman.run(make(fake, failing(no_program, 127)), "unix:///p.sock", SPEC, timeout=30).exit_code == 127
+    assert run(make(fake, failing(no_program, 127)), SPEC).exit_code == 127
     # The program's own exit code, whatever it is.
-    assert podman.run(make(fake, "sys.exit(126)"), "unix:///p.sock", SPEC, timeout=30).exit_code == 126
+    assert run(make(fake, "sys.exit(126)"), SPEC).exit_code == 126
 
 
 def test_a_limit_that_may_not_be_set_is_left_out(fake: Path) -> None:
     does = f"sys.exit(0) if '--ulimit' not in sys.argv else print({RUNC + 'error setting rlimit type 8'!r}, "
     does += "file=sys.stderr) or sys.exit(126)"
     spec = replace(SPEC, memlock=-1)
-    assert podman.run(make(fake, does), "unix:///p.sock", spec, timeout=30).exit_code == 0
+    assert run(make(fake, does), spec).exit_code == 0

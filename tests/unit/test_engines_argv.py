@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engines.argv import build_argv, create_payload, podman_argv, run_argv
+from envbuild.engines.argv import build_argv, create_payload, run_argv
+from envbuild.engines.podman_argv import build_argv as podman_build_argv
+from envbuild.engines.podman_argv import keeps_id, podman_argv
 from envbuild.engines.types import BuildRequest, ContainerSpec, Mount
 
 HOST = "unix:///run/docker.sock"
@@ -129,13 +131,46 @@ def test_device_requests_name_gpus_as_docker_does(gpus: tuple[str, ...], count: 
 
 
 def test_podman_gets_each_gpu_by_cdi_and_all_else_as_docker_does() -> None:
-    docker, podman = run_argv("docker", HOST, FULL), podman_argv("podman", HOST, FULL, name="n")
-    assert podman[:7] == ("podman", "--url", HOST, "run", "--rm", "--name", "n")
-    assert podman[7:11] == ("--device", "nvidia.com/gpu=GPU-1", "--device", "nvidia.com/gpu=MIG-2")
-    assert podman[11:] == docker[docker.index("--gpus") + 2 :]
-    assert podman_argv("podman", HOST, ContainerSpec(image="i", gpus=("all",)))[5:] == (
-        "--device", "nvidia.com/gpu=all", "i",
+    docker = run_argv("docker", HOST, FULL)
+    podman = podman_argv("podman", HOST, FULL, name="n", keep_id=True, limits={"nofile": (1, 2)})
+    own = ("run", "--name", "n", "--log-driver", "none", "--pull", "never", "--http-proxy=false",
+           "--read-only-tmpfs=false", "--userns", "keep-id", "--security-opt", "label=disable",
+           "--ulimit", "nofile=1:2",
+           "--device", "nvidia.com/gpu=GPU-1", "--device", "nvidia.com/gpu=MIG-2")  # fmt: skip
+    assert podman[: 3 + len(own)] == ("podman", "--url", HOST, *own)
+    rest = [word.replace(",notmpcopyup", "").replace("notmpcopyup", "") for word in podman[3 + len(own) :]]
+    assert [word.rstrip(":") for word in rest] == list(docker[docker.index("--gpus") + 2 :])
+    assert [podman[place + 1] for place, word in enumerate(podman) if word == "--tmpfs"] == [
+        "/tmp:rw,exec,size=2g,notmpcopyup", "/scratch:notmpcopyup",
+    ]  # fmt: skip
+    assert podman_argv("podman", None, ContainerSpec(image="i", gpus=("all",)))[:3] == ("podman", "run", "--rm")
+
+
+def test_only_the_users_own_id_is_kept_and_only_where_it_would_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    mine, other = ContainerSpec(image="i", user="1000:1000"), ContainerSpec(image="i", user="65532:65532")
+    kept = [
+        (spec, rootless) for spec in (mine, other) for rootless in (True, False) if keeps_id(spec, rootless=rootless)
+    ]
+    assert kept == [(mine, True)]
+
+
+def test_podman_builds_what_docker_builds(tmp_path: Path) -> None:
+    request = BuildRequest(
+        context=tmp_path, dockerfile=tmp_path / "D", tag="e/x:1", platform="linux/amd64", target="runtime",
+        build_args=(("BASE", "b"),), labels=(("k", "v w"),), secrets=(("pip", Path("/s")),), network="host",
+        no_cache=True,
     )  # fmt: skip
+    docker, podman = build_argv("docker", HOST, request), podman_build_argv("podman", None, request)
+    assert podman[:5] == ("podman", "build", "--format", "docker", "--pull=missing")
+    assert podman[6:] == docker[docker.index("--file") :]
+
+
+def test_a_named_builder_brings_its_result_into_the_engine(tmp_path: Path) -> None:
+    request = BuildRequest(context=tmp_path, dockerfile=tmp_path / "D", tag="e/x:1", platform="linux/amd64")
+    plain, by_name = build_argv("docker", HOST, request), build_argv("docker", HOST, request, builder="farm")
+    assert by_name[3:9] == ("buildx", "build", "--builder", "farm", "--load", "--progress=plain")
+    assert by_name[9:] == plain[5:]
 
 
 def test_create_payload_leaves_defaults_to_the_engine() -> None:

@@ -11,8 +11,8 @@ import pytest
 from requests import Response
 
 from envbuild.engines.container import STDERR, STDOUT, Output
-from envbuild.engines.docker import _image_info
 from envbuild.engines.faults import plain, root_cause
+from envbuild.engines.images import image_info
 from envbuild.engines.transfer import Chunks, PullProgress, frames, split
 from envbuild.errors import EngineError
 from envbuild.events import Event, StepDone, StepLine, StepStarted, discard
@@ -93,10 +93,10 @@ def test_the_root_cause_of_a_wrapped_error_is_the_systems_own_word() -> None:
     assert root_cause(ValueError("odd\n  thing")) == "odd thing"
 
 
-def test_image_info_survives_what_old_and_new_engines_leave_out() -> None:
-    info = _image_info({"Id": "sha256:1", "Config": None, "RootFS": {"Layers": None}, "RepoTags": None})
+def testimage_info_survives_what_old_and_new_engines_leave_out() -> None:
+    info = image_info({"Id": "sha256:1", "Config": None, "RootFS": {"Layers": None}, "RepoTags": None})
     assert (info.diff_ids, info.labels, info.env, info.repo_tags) == ((), (), (), ())
-    info = _image_info({"Id": "sha256:1", "Config": {"Env": ["A=b=c", "EMPTY="], "Labels": {"k": "v"}}})
+    info = image_info({"Id": "sha256:1", "Config": {"Env": ["A=b=c", "EMPTY="], "Labels": {"k": "v"}}})
     assert info.env == (("A", "b=c"), ("EMPTY", ""))
     assert info.labels == (("k", "v"),)
 

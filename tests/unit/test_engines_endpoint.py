@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from envbuild import process
 from envbuild.engines import connect
 from envbuild.engines.endpoint import DEFAULT_SOCKET, OWN_SOCKET, endpoints, unreachable
 from envbuild.errors import EngineError
@@ -79,13 +80,15 @@ def test_no_engine_says_what_was_tried_and_how_to_start_one(monkeypatch: pytest.
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(process, "which", lambda program: None)
     with pytest.raises(EngineError) as caught:
         connect()
     assert caught.value.exit_code == 3
     assert caught.value.message.splitlines() == [
-        "no Docker Engine answers; tried",
+        "no container engine answers; tried",
         f"  unix://{tmp_path}/a.sock (default): there is no such socket",
         f"  unix://{tmp_path}/b.sock (make engine-start): there is no such socket",
+        "  podman (podman on PATH): there is no podman client on PATH",
     ]
     assert "make engine-start" in caught.value.hint
 

@@ -11,7 +11,7 @@ from collections import deque
 from pathlib import Path
 
 from envbuild import process
-from envbuild.engines.docker import DockerEngine
+from envbuild.engines.engine import Engine
 from envbuild.errors import EngineError, InputError
 from envbuild.events import Sink, StepDone, StepLine, StepStarted
 from envbuild.model import Bootstrap
@@ -98,7 +98,7 @@ def environment(apt: AptSettings) -> dict[str, str]:
 
 
 def bootstrap(
-    engine: DockerEngine, plan: Bootstrap, name: str, *, platform: str, apt: AptSettings, ca: Path | None, sink: Sink
+    engine: Engine, plan: Bootstrap, name: str, *, platform: str, apt: AptSettings, ca: Path | None, sink: Sink
 ) -> None:
     """Make the root and import it as ``name``.
 

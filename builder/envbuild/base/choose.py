@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from envbuild import store
 from envbuild.base.bootstrap import DPKG_OPTIONS, LABEL, bootstrap, describe
-from envbuild.engines.docker import DockerEngine
+from envbuild.engines.engine import Engine
 from envbuild.engines.types import ImageInfo
 from envbuild.errors import EngineError
 from envbuild.events import Note, Sink, discard
@@ -82,7 +82,7 @@ def declared_base(env: Environment) -> Declared:
 
 
 def ensure(
-    engine: DockerEngine,
+    engine: Engine,
     env: Environment,
     *,
     site: SiteConfig,
@@ -104,7 +104,7 @@ def ensure(
 
 
 def ensure_toolkit(
-    engine: DockerEngine, env: Environment, *, site: SiteConfig, apt: AptSettings, sink: Sink = discard
+    engine: Engine, env: Environment, *, site: SiteConfig, apt: AptSettings, sink: Sink = discard
 ) -> BaseUsed | None:
     """The same for the image with the CUDA toolkit; None when the row has none.
 
@@ -120,7 +120,7 @@ def ensure_toolkit(
 
 
 def ensure_declared(
-    engine: DockerEngine, declared: Declared, site: SiteConfig, apt: AptSettings, sink: Sink, no_cache: bool
+    engine: Engine, declared: Declared, site: SiteConfig, apt: AptSettings, sink: Sink, no_cache: bool
 ) -> BaseUsed:
     """``ensure`` for any declaration."""
     name = declared.local_name
@@ -141,7 +141,7 @@ def ensure_declared(
 
 
 def _materialise(
-    engine: DockerEngine, declared: Declared, site: SiteConfig, apt: AptSettings, sink: Sink, no_cache: bool
+    engine: Engine, declared: Declared, site: SiteConfig, apt: AptSettings, sink: Sink, no_cache: bool
 ) -> None:
     policy = site.base.bootstrap
     if policy == "always" and declared.bootstrap is not None:
@@ -175,7 +175,7 @@ def _brief(reason: str) -> str:
     return reason.rpartition(": ")[2] if "dial tcp" in reason else reason
 
 
-def _take_local(engine: DockerEngine, declared: Declared, sink: Sink) -> bool:
+def _take_local(engine: Engine, declared: Declared, sink: Sink) -> bool:
     """Use an image that has the declared name, unless it is known to be another one."""
     info = engine.image(declared.image)
     if declared.digest is not None:
@@ -198,7 +198,7 @@ def _take_local(engine: DockerEngine, declared: Declared, sink: Sink) -> bool:
 
 
 def _bootstrap(
-    engine: DockerEngine, declared: Declared, plan: Bootstrap, site: SiteConfig, apt: AptSettings, sink: Sink
+    engine: Engine, declared: Declared, plan: Bootstrap, site: SiteConfig, apt: AptSettings, sink: Sink
 ) -> None:
     bootstrap(engine, plan, declared.local_name, platform=declared.platform, apt=apt, ca=site.network.ca, sink=sink)
 

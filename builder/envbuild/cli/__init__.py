@@ -14,6 +14,7 @@ from envbuild.cli import (
     building,
     diagnose,
     doctor,
+    engine,
     facts,
     failure,
     images,
@@ -48,6 +49,7 @@ images.register(app)
 shipping.register(app)
 sbom.register(app)
 provision.register(app)
+engine.register(app)
 doctor.register(app)
 diagnose.register(app)
 trust.register(app)

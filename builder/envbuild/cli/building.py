@@ -75,6 +75,8 @@ def build(
     ] = 1,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
+    builder: opt.BuilderOption = None,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
@@ -103,7 +105,7 @@ def build(
         no_cache=no_cache, record=record, force=force, allow_level=allow_level, gpus=gpus, timeout=timeout,
         smoke_timeout=smoke_timeout, compilers=compilers,
     )  # fmt: skip
-    settings = {"signing.key": key}
+    settings = {"signing.key": key, "engine.kind": engine, "engine.builder": builder}
     if compilers is not None and envs:
         from envbuild.cli import many
 
@@ -113,14 +115,23 @@ def build(
         from envbuild.cli import many
 
         wanted = many.Wanted(
-            rows=envs, every=every, since=changed_since, jobs=jobs, project=project, host=host, key=key, asked=asked
+            rows=envs,
+            every=every,
+            since=changed_since,
+            jobs=jobs,
+            project=project,
+            host=host,
+            engine=engine,
+            builder=builder,
+            key=key,
+            asked=asked,
         )
         many.build(wanted, settings, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
         return
     if not envs:
         raise typer.BadParameter("name a row, or say --all (envbuild build ENV)")
     env = envs[0]
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         if dry_run:
             bench.need_signing_key()
             steps = planned(bench, env)

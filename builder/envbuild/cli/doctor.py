@@ -59,6 +59,7 @@ def doctor(
     quiet: ex.Quiet = False,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
 ) -> None:
     """Find out why training does not start: here, in an image, or on a machine that you have facts of.
 
@@ -74,7 +75,7 @@ def doctor(
         return
     said = {"torch": torch, "cuda": cuda, "deepspeed": deepspeed, "gpu": gpu}
     _check(image=image, python=python, saved=saved, host=host, measured=bool(nvme) or bench, since=since)
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet) as workbench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as workbench:
         from envbuild.pipeline.doctoring import Extent, Question, params_of
         from envbuild.pipeline.doctoring import doctor as examine
 

@@ -47,6 +47,7 @@ def promote(
     key: opt.TrustOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     quiet: opt.QuietOption = False,
     dry_run: opt.DryRunOption = False,
@@ -62,7 +63,7 @@ def promote(
     if release is not None and (row or allow_level):
         raise typer.BadParameter("--row and --allow-level do not go with --set")
     settings = {"registry.name": registry, "trust.keys": key or None}
-    with opt.narrated(project, host, verbose=False, quiet=quiet or dry_run, settings=settings) as bench:
+    with opt.narrated(project, host, engine, verbose=False, quiet=quiet or dry_run, settings=settings) as bench:
         if release is not None:
             _promote_set(bench, release, opt.chosen(bench, images, False, "promote"), remote, dry_run, json)
             return
@@ -93,6 +94,7 @@ def run(
     row: opt.RowOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     dry_run: opt.DryRunOption = False,
 ) -> None:
     """Run a command in a row's image, as it was smoked: shared memory, memlock, GPUs, your uid, this folder."""
@@ -112,7 +114,7 @@ def run(
             hint="Set zero_optimization.offload_optimizer in the ds_config, and name that with --deepspeed_config; "
             "a script with such an option of its own can be started by torchrun.",
         )
-    with opt.narrated(project, host, verbose=False, quiet=True) as bench:
+    with opt.narrated(project, host, engine, verbose=False, quiet=True) as bench:
         ref, info, env = locate(bench, image, row)
         interactive = sys.stdin.isatty() and sys.stdout.isatty()
         spec = run_spec(env, ref, tuple(command or ()), folder=Path.cwd(), interactive=interactive)

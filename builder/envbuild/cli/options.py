@@ -102,6 +102,21 @@ def field_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return completed(ctx, incomplete, lambda bench: FIELDS)
 
 
+_KINDS = ("docker", "podman", "auto")
+
+
+def engine_kinds(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What ``--engine`` takes."""
+    return [kind for kind in _KINDS if kind.startswith(incomplete)]
+
+
+def engine_kind(value: str | None) -> str | None:
+    """``--engine``, looked at."""
+    if value is not None and value not in _KINDS:
+        raise typer.BadParameter(f"'{value}' is no engine; say {', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
+    return value
+
+
 _LONGEST = 30 * 24 * 3600
 
 
@@ -138,6 +153,16 @@ ProjectOption = Annotated[
 ]
 HostOption = Annotated[
     str | None, typer.Option("--host", metavar="URL", help="Engine endpoint, such as unix:///run/docker.sock.")
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="KIND", callback=engine_kind, autocompletion=engine_kinds,
+        help="docker, podman, or auto: what answers; in place of the site's.",
+    ),
+]  # fmt: skip
+BuilderOption = Annotated[
+    str | None, typer.Option("--builder", metavar="NAME", help="One of buildx's builders; in place of the site's.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show every line of every step.")]
@@ -206,17 +231,20 @@ def level(text: str | None) -> Level | None:
     return Level(text)
 
 
-def workbench(project: Path | None, host: str | None = None) -> Workbench:
+def workbench(
+    project: Path | None, host: str | None = None, engine: str | None = None, builder: str | None = None
+) -> Workbench:
     """A silent workbench, for commands that only answer."""
     from envbuild.pipeline.workbench import Workbench
 
-    return Workbench(project_folder=project, host=host)
+    return Workbench(project_folder=project, host=host, settings={"engine.kind": engine, "engine.builder": builder})
 
 
 @contextlib.contextmanager
 def narrated(
     project: Path | None,
     host: str | None,
+    engine: str | None = None,
     *,
     verbose: bool,
     quiet: bool,
@@ -227,7 +255,9 @@ def narrated(
     from envbuild.pipeline.workbench import Workbench
 
     with make_sink(quiet=quiet, verbose=verbose) as sink:
-        yield Workbench(project_folder=project, host=host, sink=sink, settings=settings or {})
+        yield Workbench(
+            project_folder=project, host=host, sink=sink, settings={"engine.kind": engine, **(settings or {})}
+        )
 
 
 def chosen(bench: Workbench, envs: list[str] | None, every: bool, command: str) -> list[str]:

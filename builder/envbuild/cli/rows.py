@@ -37,10 +37,11 @@ def list_rows(
     ] = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
 ) -> None:
     """List the rows of the matrix, and how far each has come: by its image here, or by the record it came with."""
-    bench = opt.workbench(project, host)
+    bench = opt.workbench(project, host, engine)
     from envbuild.pipeline.standing import standings
 
     bench.read_site()
@@ -96,10 +97,11 @@ def show(
     env: opt.Row,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
 ) -> None:
     """Show a row: every fact with its source, what it stands on, what the rules say, the lock, the evidence."""
-    bench = opt.workbench(project, host)
+    bench = opt.workbench(project, host, engine)
     row = bench.matrix.get(env)
     bench.read_site()
     from envbuild.pipeline.report import details

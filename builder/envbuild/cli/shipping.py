@@ -38,6 +38,7 @@ def push(
     ] = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
@@ -52,7 +53,7 @@ def push(
 
     settings = {"registry.name": registry, "signing.key": key}
     wish = pushing.Wish(candidate=candidate, allow_level=opt.level(allow_level))
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         bench.need_signing_key()
         planned = pushing.plan(bench, image, row=row, wish=wish)
         done = None if dry_run else pushing.push(bench, planned)
@@ -98,6 +99,7 @@ def pull(
     registry: opt.RegistryOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
@@ -123,9 +125,9 @@ def pull(
                 "--image-only asks for no evidence",
                 hint="Leave out what is about evidence, rows and the site's registry.",
             )
-        _pull_plain(env, project, host, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
+        _pull_plain(env, project, host, engine, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
         return
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         found, info = pulling.pull(bench, env, wish, dry_run=dry_run)
     if json:
         _document(found, info)
@@ -140,11 +142,19 @@ def pull(
 
 
 def _pull_plain(
-    ref: str, project: Path | None, host: str | None, *, json: bool, verbose: bool, quiet: bool, dry_run: bool
+    ref: str,
+    project: Path | None,
+    host: str | None,
+    engine: str | None,
+    *,
+    json: bool,
+    verbose: bool,
+    quiet: bool,
+    dry_run: bool,
 ) -> None:
     from envbuild.pipeline.plain import pull_plain
 
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet or dry_run) as bench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet or dry_run) as bench:
         image, info = pull_plain(bench, ref, dry_run=dry_run)
     said = {
         "reference": ref,
@@ -175,6 +185,7 @@ def images(
     registry: opt.RegistryOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
@@ -188,7 +199,7 @@ def images(
     from envbuild.pipeline.remote import need_registry
 
     found = []
-    with opt.narrated(project, host, verbose=False, quiet=quiet, settings={"registry.name": registry}) as bench:
+    with opt.narrated(project, host, engine, verbose=False, quiet=quiet, settings={"registry.name": registry}) as bench:
         rows = [bench.matrix.get(name).name for name in dict.fromkeys(envs or bench.matrix.environments)]
         if not remote or local:
             try:
@@ -239,6 +250,7 @@ def prune(
     ] = False,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     quiet: opt.QuietOption = False,
     dry_run: opt.DryRunOption = False,
@@ -250,7 +262,7 @@ def prune(
     from envbuild.pipeline import pruning
     from envbuild.pipeline.sizes import format_size
 
-    with opt.narrated(project, host, verbose=False, quiet=quiet) as bench:
+    with opt.narrated(project, host, engine, verbose=False, quiet=quiet) as bench:
         items = pruning.plan(bench, candidates=candidates)
         gone = items if dry_run else pruning.carry_out(bench, items)
     if json:

@@ -23,6 +23,7 @@ def smoke(
     row: opt.RowOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
@@ -63,7 +64,7 @@ def smoke(
         allow_level=opt.level(allow_level),
     )  # fmt: skip
     _check(image, python, accelerator, host)
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
         if python is not None:
             _interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
             return

@@ -98,6 +98,7 @@ def verify(
     max_age: opt.MaxAgeOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
@@ -113,7 +114,7 @@ def verify(
 
     wanted = Wanted(level=parse_level(require), sm=parse_sm(sm), max_age=parse_age(max_age))
     settings = {"trust.keys": key or None}
-    with opt.narrated(project, host, verbose=False, quiet=quiet or json, settings=settings) as bench:
+    with opt.narrated(project, host, engine, verbose=False, quiet=quiet or json, settings=settings) as bench:
         found = run_verify(bench, image, row=row, wanted=wanted)
     if json:
         output.document("verify", findings=[finding_dict(each) for each in found.findings], image=as_dict(found))

@@ -8,9 +8,18 @@ from envbuild.engines.types import BuildRequest, ContainerSpec
 _ALL_GPUS = -1
 
 
-def build_argv(client: str, endpoint: str, request: BuildRequest) -> tuple[str, ...]:
-    """The BuildKit build of ``request`` as a docker command line."""
-    argv = [client, "--host", endpoint, "build", "--progress=plain"]
+def build_argv(client: str, endpoint: str, request: BuildRequest, *, builder: str | None = None) -> tuple[str, ...]:
+    """The BuildKit build of ``request`` as a docker command line.
+
+    ``builder`` is one of buildx's, by name. What it builds it keeps to itself; ``--load`` brings it into the engine.
+    """
+    argv = [
+        client,
+        "--host",
+        endpoint,
+        *(("buildx", "build", "--builder", builder, "--load") if builder else ("build",)),
+    ]
+    argv.append("--progress=plain")
     argv += ["--file", str(request.dockerfile), "--tag", request.tag, "--platform", request.platform]
     if request.target is not None:
         argv += ["--target", request.target]
@@ -23,7 +32,7 @@ def build_argv(client: str, endpoint: str, request: BuildRequest) -> tuple[str, 
     for key, value in request.labels:
         argv += ["--label", f"{key}={value}"]
     for name, path in request.secrets:
-        argv += ["--secret", _csv((("id", name), ("src", str(path))))]
+        argv += ["--secret", csv((("id", name), ("src", str(path))))]
     argv.append(str(request.context))
     return tuple(argv)
 
@@ -37,19 +46,10 @@ def run_argv(client: str, endpoint: str, spec: ContainerSpec) -> tuple[str, ...]
     elif spec.gpus:
         # The flag is parsed as CSV: without these quotes the second UUID would be read as an option.
         gpus = ("--gpus", f'"device={",".join(spec.gpus)}"')
-    return (*argv, *_run_options(spec, gpus))
+    return (*argv, *run_options(spec, gpus))
 
 
-def podman_argv(client: str, endpoint: str, spec: ContainerSpec, *, name: str | None = None) -> tuple[str, ...]:
-    """The same as a podman command line. GPUs go by CDI, one device each (names: nvidia-ctk cdi generate)."""
-    argv = [client, "--url", endpoint, "run", "--rm"]
-    if name is not None:
-        argv += ["--name", name]
-    gpus = tuple(part for gpu in spec.gpus for part in ("--device", f"nvidia.com/gpu={gpu}"))
-    return (*argv, *_run_options(spec, gpus))
-
-
-def _run_options(spec: ContainerSpec, gpus: tuple[str, ...]) -> tuple[str, ...]:
+def run_options(spec: ContainerSpec, gpus: tuple[str, ...]) -> tuple[str, ...]:
     """What docker and podman call by the same names, up to the image and its command."""
     argv: list[str] = []
     if spec.interactive:
@@ -74,7 +74,7 @@ def _run_options(spec: ContainerSpec, gpus: tuple[str, ...]) -> tuple[str, ...]:
         argv += ["--security-opt", "no-new-privileges"]
     for mount in spec.mounts:
         pairs = [("type", "bind"), ("source", str(mount.source)), ("target", mount.target)]
-        argv += ["--mount", _csv(pairs) + (",readonly" if mount.read_only else "")]
+        argv += ["--mount", csv(pairs) + (",readonly" if mount.read_only else "")]
     for target, options in spec.tmpfs:
         argv += ["--tmpfs", f"{target}:{options}" if options else target]
     for key, value in spec.env:
@@ -142,7 +142,7 @@ def _device_request(gpus: tuple[str, ...]) -> dict[str, object]:
     }
 
 
-def _csv(pairs: tuple[tuple[str, str], ...] | list[tuple[str, str]]) -> str:
+def csv(pairs: tuple[tuple[str, str], ...] | list[tuple[str, str]]) -> str:
     """Key=value fields the way docker's flag parser reads them: CSV, quoted where a value needs it."""
     return ",".join(_quoted(f"{key}={value}") for key, value in pairs)
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from envbuild import process
 from envbuild.engines.argv import build_argv
+from envbuild.engines.building import TAIL, FailedStep, check_files, clean, logged, message, short
 from envbuild.engines.endpoint import Endpoint
 from envbuild.engines.types import BuildRequest
-from envbuild.errors import BuildError, EngineError, EnvbuildError, InputError
+from envbuild.errors import BuildError, EngineError, EnvbuildError
 from envbuild.events import Event, Sink, StepDone, StepLine, StepStarted
-
-# Lines of a step's output that are kept for the message of a failure.
-TAIL = 15
 
 _LINE = re.compile(r"^#(?P<key>\d+) (?P<rest>.*)$", re.DOTALL)
 _DONE = re.compile(r"^DONE(?: (?P<seconds>\d+(?:\.\d+)?)s)?$")
 _TIMED = re.compile(r"^\d+\.\d+ ?")
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
-# Terminal control sequences that a step's own progress bars print.
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 ENV = {
     "DOCKER_BUILDKIT": "1",
@@ -34,15 +28,6 @@ ENV = {
     "BUILDX_BUILDER": "default",
     "PROGRESS_NO_TRUNC": "1",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedStep:
-    """The step that ended a build: its name, the error BuildKit gave and the step's last lines."""
-
-    name: str
-    error: str
-    lines: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -134,23 +119,19 @@ def _is_end(rest: str) -> bool:
     return rest in ("CACHED", "CANCELED") or rest.startswith("ERROR: ") or _DONE.match(rest) is not None
 
 
-def clean(line: str) -> str:
-    """One line as a terminal would show it in the end: the last rewrite of a progress bar, no control codes."""
-    shown = [part for part in line.rstrip("\r\n").split("\r") if part.strip()]
-    return _CONTROL.sub("", shown[-1]).replace("\t", " ").rstrip() if shown else ""
-
-
-def find_client(endpoint: str, configured: str | None) -> str:
-    """The first docker client that can build with BuildKit against ``endpoint``.
+def find_client(endpoint: str, configured: str | None, builder: str | None = None) -> str:
+    """The first docker client that can build with BuildKit against ``endpoint``; with a builder, one that has buildx.
 
     The configured one is asked first, then every ``docker`` on PATH. A newer client without the buildx
     plugin and an old one with BuildKit built in look alike by name and version; what tells them apart
     is that only a client that can build with BuildKit offers ``build --secret``.
 
     Raises:
-        EngineError: None of them can.
+        EngineError: None of them can, or the builder is not there.
     """
     candidates = [*([configured] if configured else []), *process.which_all("docker")]
+    if builder:
+        return _with_builder(candidates, endpoint, builder)
     for client in candidates:
         if can_build(client, endpoint):
             return client
@@ -158,6 +139,23 @@ def find_client(endpoint: str, configured: str | None) -> str:
     raise EngineError(
         f"no docker client here can build with BuildKit (tried: {tried})",
         hint="install the buildx plugin (docker-buildx-plugin, docker-buildx) or Debian's docker.io",
+    )
+
+
+def _with_builder(candidates: list[str], endpoint: str, builder: str) -> str:
+    reasons: list[str] = []
+    for client in candidates:
+        if process.run([client, "buildx", "version"], timeout=20).returncode != 0:
+            reasons.append(f"{client} has no buildx")
+            continue
+        asked = process.run([client, "--host", endpoint, "buildx", "inspect", builder], timeout=60)
+        if asked.returncode == 0:
+            return client
+        reasons.append(f"{client}: {process.last_words(asked.stderr, 300)}")
+    raise EngineError(
+        f"the builder {builder} cannot be used ({'; '.join(reasons) or 'there is no docker client on PATH'})",
+        hint="install the buildx plugin (docker-buildx-plugin, docker-buildx); `docker buildx ls` shows the builders, "
+        "`docker buildx create --name NAME` makes one",
     )
 
 
@@ -171,7 +169,14 @@ def can_build(client: str, endpoint: str) -> bool:
 
 
 def build(
-    client: str, endpoint: Endpoint, request: BuildRequest, *, sink: Sink, log: Path, timeout: float | None
+    client: str,
+    endpoint: Endpoint,
+    request: BuildRequest,
+    *,
+    sink: Sink,
+    log: Path,
+    timeout: float | None,
+    builder: str | None = None,
 ) -> None:
     """Build an image; its tag exists afterwards if, and only if, this returns.
 
@@ -183,29 +188,11 @@ def build(
         BuildError: A step failed, or ``timeout`` seconds were not enough.
         EngineError: The engine, its disk or a registry failed, or the log cannot be written.
     """
-    _check_files(request)
-    argv = build_argv(client, endpoint.url, request)
+    check_files(request)
+    argv = build_argv(client, endpoint.url, request, builder=builder)
+    env = ENV | endpoint.env | ({"BUILDX_BUILDER": builder} if builder else {})
     parser = PlainParser()
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8", errors="replace", buffering=1) as file:
-            file.write(f"$ {shlex.join(argv)}\n")
-
-            def on_line(line: str) -> None:
-                file.write(line + "\n")
-                for event in parser.feed(line):
-                    sink(event)
-
-            code = process.stream(argv, on_line=on_line, env=ENV | endpoint.env, timeout=timeout)
-    except process.TimedOut:
-        head = f"the build did not end within {timeout:.0f} s; unfinished steps:"
-        raise BuildError(
-            _message(head, [_short(name) for name in parser.unfinished()] or ["none"], f"full log: {log}"),
-            hint="a larger --timeout gives it more time; finished steps are cached",
-        ) from None
-    except OSError as error:
-        raise EngineError(f"the build log {log} cannot be written: {error.strerror or error}") from error
-    if code != 0:
+    if logged(argv, parser, sink=sink, log=log, timeout=timeout, env=env) != 0:
         raise failure(parser, log)
 
 
@@ -215,40 +202,18 @@ def failure(parser: PlainParser, log: Path) -> EnvbuildError:
     rest = parser.rest()[-TAIL:]
     where = f"full log: {log}"
     if step is None:
-        message = _message("the build failed outside any step", rest, where)
+        text = message("the build failed outside any step", rest, where)
     else:
-        message = _message(f"build step failed: {_short(step.name)}", (*step.lines, _short(step.error)), where)
-    if "no space left on device" in "\n".join((message, *rest)).lower():
+        text = message(f"build step failed: {short(step.name)}", (*step.lines, short(step.error)), where)
+    if "no space left on device" in "\n".join((text, *rest)).lower():
         return EngineError(
-            message, hint="the disk is full: docker system df shows why, docker builder prune frees the build cache"
+            text, hint="the disk is full: docker system df shows why, docker builder prune frees the build cache"
         )
     if step is not None and step.name.startswith(_METADATA):
         image = step.name.removeprefix(_METADATA)
         return EngineError(f"the base image {image} cannot be read: {step.error}\n{where}")
-    return BuildError(message)
+    return BuildError(text)
 
 
 # A base that cannot be resolved is the registry's or the network's doing, not the Dockerfile's.
 _METADATA = "[internal] load metadata for "
-
-
-_EXIT = re.compile(r"exit code: \d+$")
-
-
-def _short(text: str, limit: int = 200) -> str:
-    """A step's name or error without a whole RUN instruction in it; the log has it all."""
-    if found := _EXIT.search(text):
-        return found[0]
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _message(head: str, lines: Iterable[str], tail: str) -> str:
-    return "\n".join((head, *(f"  {line}" for line in lines), tail))
-
-
-def _check_files(request: BuildRequest) -> None:
-    wanted = [("Dockerfile", request.dockerfile, Path.is_file), ("build context", request.context, Path.is_dir)]
-    wanted += [(f"build secret {name}", path, Path.is_file) for name, path in request.secrets]
-    missing = [f"{what} {path} is not there" for what, path, there in wanted if not there(path)]
-    if missing:
-        raise InputError("\n".join(missing))

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from envbuild import net
 from envbuild.engines.endpoint import Endpoint
 from envbuild.engines.faults import explanation, root_cause
+from envbuild.engines.tunnel import Tunnel
 from envbuild.errors import EngineError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # Seconds. An engine on this host answers within milliseconds; one behind a network within a second or two.
 _CONNECT_TIMEOUT = 5.0
+# Each connection is a login of its own.
+_TUNNEL_TIMEOUT = 30.0
 CALL_TIMEOUT = 60.0
 
 
@@ -38,6 +41,10 @@ class Connection:
         """
         self.endpoint = endpoint
         self._socket = endpoint.url.removeprefix("unix://") if endpoint.url.startswith("unix://") else None
+        self._tunnel = Tunnel(endpoint.url) if endpoint.url.startswith("ssh://") else None
+        self._patience = _CONNECT_TIMEOUT
+        if self._tunnel is not None:
+            self._socket, self._patience = self._tunnel.socket, _TUNNEL_TIMEOUT
         self._version = "auto"
         # Podman answers Docker's API, and says so here (pkg/api/handlers/compat/ping.go).
         self.podman = False
@@ -48,9 +55,9 @@ class Connection:
             return
         try:
             # Not /version: for that one the engine starts runc and docker-init, and takes 10 ms in place of 1.
-            _, headers, _ = net.unix_get(self._socket, "/_ping", timeout=_CONNECT_TIMEOUT)
+            _, headers, _ = net.unix_get(self._socket, "/_ping", timeout=self._patience)
         except OSError as error:
-            raise EngineError(root_cause(error)) from error
+            raise EngineError(self._complaint() or root_cause(error)) from error
         if not headers.get("api-version"):
             raise EngineError("what answers there is not a Docker Engine")
         self._version = headers["api-version"]
@@ -89,7 +96,7 @@ class Connection:
 
     def _get(self, target: str) -> dict[str, Any] | None:
         assert self._socket is not None
-        status, _, body = net.unix_get(self._socket, target, timeout=_CONNECT_TIMEOUT)
+        status, _, body = net.unix_get(self._socket, target, timeout=self._patience)
         if status == 404:
             return None
         try:
@@ -108,10 +115,16 @@ class Connection:
 
         try:
             return APIClient(
-                base_url=self.endpoint.url, version=self._version, timeout=int(timeout), tls=self._tls() or False
+                base_url=f"unix://{self._socket}" if self._socket else self.endpoint.url,
+                version=self._version,
+                timeout=int(timeout),
+                tls=self._tls() or False,
             )
         except (DockerException, requests.exceptions.RequestException, OSError, ValueError) as error:
             raise EngineError(root_cause(error)) from error
+
+    def _complaint(self) -> str:
+        return self._tunnel.complaint() if self._tunnel is not None else ""
 
     def _tls(self) -> TLSConfig | None:
         folder = self.endpoint.tls

@@ -55,7 +55,7 @@ def run(api: APIClient, spec: ContainerSpec, *, endpoint: str, timeout: float | 
     try:
         return _once(api, spec, endpoint, timeout, sink)
     except _MemlockRefused:
-        _say_refused(spec, sink)
+        say_refused(spec, sink)
         return _once(api, replace(spec, memlock=None), endpoint, timeout, sink)
 
 
@@ -69,12 +69,13 @@ def refuses_memlock(api: APIClient, spec: ContainerSpec, *, endpoint: str, sink:
     try:
         _once(api, probe, endpoint, _PROBE_SECONDS, discard)
     except _MemlockRefused:
-        _say_refused(spec, sink)
+        say_refused(spec, sink)
         return True
     return False
 
 
-def _say_refused(spec: ContainerSpec, sink: Sink) -> None:
+def say_refused(spec: ContainerSpec, sink: Sink) -> None:
+    """Tell that the locked-memory limit of ``spec`` could not be set."""
     asked = "unlimited" if spec.memlock == -1 else f"{spec.memlock} bytes"
     message = f"the engine may not set the locked-memory limit to {asked}; its own, lower limit holds"
     sink(Note(message=message, level="warning"))
@@ -172,15 +173,47 @@ def _final_state(api: APIClient, container: str) -> dict[str, Any]:
     return state
 
 
-class Output:
-    """The two streams of an attached container, read by a thread of its own until they end."""
+class Streams:
+    """What a container prints on its two streams: the end of each is kept, stderr's lines are told as they come."""
 
-    def __init__(self, response: Response, sink: Sink) -> None:
-        self._response = response
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._kept: dict[int, deque[bytes]] = {STDOUT: deque(), STDERR: deque()}
         self._size = {STDOUT: 0, STDERR: 0}
         self._line = b""
+
+    def text(self, stream: int) -> str:
+        """What has come on one stream, undecodable bytes replaced."""
+        return b"".join(self._kept[stream]).decode(errors="replace")
+
+    def keep(self, stream: int, data: bytes) -> None:
+        """Take one more piece."""
+        kept = self._kept[stream]
+        kept.append(data)
+        self._size[stream] += len(data)
+        while self._size[stream] > _KEEP_BYTES and len(kept) > 1:
+            self._size[stream] -= len(kept.popleft())
+        if stream == STDERR:
+            self._lines(data)
+
+    def finish(self) -> None:
+        """Tell a last line that has no end."""
+        self._lines(b"\n" if self._line else b"")
+
+    def _lines(self, data: bytes) -> None:
+        *lines, self._line = (self._line + data).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace").rstrip("\r")
+            if text.strip():
+                self._sink(StepLine(key=OUTPUT_KEY, text=text))
+
+
+class Output(Streams):
+    """The two streams of an attached container, read by a thread of its own until they end."""
+
+    def __init__(self, response: Response, sink: Sink) -> None:
+        super().__init__(sink)
+        self._response = response
         self._thread = Thread(target=self._read, name="container output", daemon=True)
 
     def start(self) -> None:
@@ -198,29 +231,9 @@ class Output:
         if not self._thread.is_alive():
             self._response.close()
 
-    def text(self, stream: int) -> str:
-        """What has come on one stream, undecodable bytes replaced."""
-        return b"".join(self._kept[stream]).decode(errors="replace")
-
     def _read(self) -> None:
         # A broken connection ends the output; what became of the container is asked separately.
         with contextlib.suppress(Exception):
             for stream, data in frames(self._response.raw):
-                self._keep(stream, data)
-        self._lines(b"\n" if self._line else b"")
-
-    def _keep(self, stream: int, data: bytes) -> None:
-        kept = self._kept[stream]
-        kept.append(data)
-        self._size[stream] += len(data)
-        while self._size[stream] > _KEEP_BYTES and len(kept) > 1:
-            self._size[stream] -= len(kept.popleft())
-        if stream == STDERR:
-            self._lines(data)
-
-    def _lines(self, data: bytes) -> None:
-        *lines, self._line = (self._line + data).split(b"\n")
-        for line in lines:
-            text = line.decode(errors="replace").rstrip("\r")
-            if text.strip():
-                self._sink(StepLine(key=OUTPUT_KEY, text=text))
+                self.keep(stream, data)
+        self.finish()

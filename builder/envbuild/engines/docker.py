@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -12,11 +11,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from envbuild import process
-from envbuild.engines import buildkit, container, podman
-from envbuild.engines.argv import podman_argv, run_argv
+from envbuild.engines import buildkit, container, podman_run
+from envbuild.engines.argv import run_argv
 from envbuild.engines.connection import CALL_TIMEOUT, Connection
-from envbuild.engines.endpoint import Endpoint, endpoints, unreachable
+from envbuild.engines.endpoint import Endpoint
 from envbuild.engines.faults import explanation, plain
+from envbuild.engines.images import image_info
+from envbuild.engines.podman_argv import podman_argv
 from envbuild.engines.transfer import Chunks, PullProgress, open_export, split
 from envbuild.engines.types import (
     BuildRequest,
@@ -36,48 +37,20 @@ REGISTRY_TIMEOUT = 15.0
 _EXPORT_CHUNK = 1 << 20
 
 
-def connect(host: str | None = None, client: str | None = None) -> DockerEngine:
-    """The engine that answers first.
-
-    Args:
-        host: Endpoint that the user chose (``--host``, site configuration), or None.
-        client: Docker client to build with, or None for the one on PATH that can.
-
-    Raises:
-        EngineError: None answers; the message says what was tried and why each one did not.
-    """
-    tried: list[str] = []
-    for endpoint in endpoints(host, os.environ):
-        reason = unreachable(endpoint)
-        if not reason:
-            try:
-                return DockerEngine(endpoint, client)
-            except EngineError as error:
-                reason = error.message
-        tried.append(f"  {endpoint.url} ({endpoint.origin}): {reason}")
-    hint = (
-        "start the Docker Engine (in a checkout of envbuild: make engine-start), or name one with --host or DOCKER_HOST"
-    )
-    if any("permission denied" in line for line in tried):
-        hint = "this user may not use the socket: join the group that owns it (often `docker`), or run as root"
-    elif any("ssh://" in line for line in tried):
-        hint = "forward the socket: ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST, then DOCKER_HOST=unix:///tmp/docker.sock"
-    raise EngineError("\n".join(("no Docker Engine answers; tried", *tried)), hint=hint)
-
-
 class DockerEngine:
     """One Docker Engine. Every method raises EngineError when the engine fails; none leaks docker-py's own."""
 
     kind = "docker"
 
-    def __init__(self, endpoint: Endpoint, client: str | None = None) -> None:
-        """Connect.
+    def __init__(self, endpoint: Endpoint, client: str | None = None, builder: str | None = None) -> None:
+        """Connect; builds go by ``client``, and by buildx's ``builder`` where one is named.
 
         Raises:
             EngineError: Nothing answers there; the message is the bare reason.
         """
         self._link = Connection(endpoint)
         self._client = client
+        self._builder = builder
 
     @property
     def endpoint(self) -> str:
@@ -110,6 +83,14 @@ class DockerEngine:
             raise EngineError("there is no docker client on PATH", hint="install one (Debian, Ubuntu: docker.io)")
         return found[0]
 
+    def building_client(self) -> str:
+        """The client that builds.
+
+        Raises:
+            EngineError: None here can.
+        """
+        return buildkit.find_client(self.endpoint, self._client, self._builder)
+
     def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
         """The command line that starts a container, for people: docker's, or podman's where only that gives GPUs.
 
@@ -137,13 +118,14 @@ class DockerEngine:
             memory_bytes=int(said.get("MemTotal", 0)),
             runtimes=tuple(sorted(said.get("Runtimes") or {})),
             root=str(said.get("DockerRootDir", "")),
+            rootless=any("name=rootless" in str(option) for option in said.get("SecurityOptions") or ()),
         )
 
     def image(self, ref: str) -> ImageInfo | None:
         """The image with this name or id, or None."""
         with self._plain(f"inspect the image {ref}"):
             said = self._link.inspect_image(ref)
-        return _image_info(said) if said is not None else None
+        return image_info(said) if said is not None else None
 
     def images(self, reference: str) -> tuple[ImageInfo, ...]:
         """Images by a name pattern such as ``envbuild/cpu:*``."""
@@ -258,9 +240,11 @@ class DockerEngine:
 
     def build(self, request: BuildRequest, *, sink: Sink = discard, log: Path, timeout: float | None = None) -> None:
         """Build an image with BuildKit; see ``buildkit.build`` for what it raises."""
-        client = buildkit.find_client(self.endpoint, self._client)
+        client = self.building_client()
         try:
-            buildkit.build(client, self._link.endpoint, request, sink=sink, log=log, timeout=timeout)
+            buildkit.build(
+                client, self._link.endpoint, request, sink=sink, log=log, timeout=timeout, builder=self._builder
+            )
         except BuildError as error:
             try:
                 self.info()
@@ -269,9 +253,11 @@ class DockerEngine:
             raise
 
     def run(self, spec: ContainerSpec, *, timeout: float | None, sink: Sink = discard) -> ContainerResult:
-        """Run a container to its end; see ``container.run``, and ``podman.run`` for one with GPUs on Podman."""
+        """Run a container to its end; see ``container.run``, and ``podman_run.run`` for one with GPUs on Podman."""
         if spec.gpus and self._link.podman and (client := process.which("podman")):
-            return podman.run(client, self.endpoint, spec, timeout=timeout)
+            return podman_run.run(
+                podman_run.Client(program=client, endpoint=self.endpoint), spec, timeout=timeout, sink=sink
+            )
         with self._link.session(CALL_TIMEOUT) as api:
             return container.run(api, spec, endpoint=self.endpoint, timeout=timeout, sink=sink)
 
@@ -310,19 +296,3 @@ class DockerEngine:
 
     def _plain(self, doing: str) -> contextlib.AbstractContextManager[None]:
         return plain(doing, self.endpoint)
-
-
-def _image_info(said: dict[str, Any]) -> ImageInfo:
-    config: dict[str, Any] = said.get("Config") or {}
-    return ImageInfo(
-        id=str(said["Id"]),
-        diff_ids=tuple((said.get("RootFS") or {}).get("Layers") or ()),
-        labels=tuple(sorted((config.get("Labels") or {}).items())),
-        env=tuple((key, value) for key, _, value in (entry.partition("=") for entry in config.get("Env") or ())),
-        architecture=str(said.get("Architecture", "")),
-        os=str(said.get("Os", "")),
-        size=int(said.get("Size", 0)),
-        created=str(said.get("Created", "")),
-        repo_tags=tuple(said.get("RepoTags") or ()),
-        repo_digests=tuple(said.get("RepoDigests") or ()),
-    )

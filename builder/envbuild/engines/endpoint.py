@@ -61,6 +61,11 @@ def endpoints(host: str | None, environ: Mapping[str, str]) -> tuple[Endpoint, .
     return (Endpoint(url=DEFAULT_SOCKET, origin="default"), Endpoint(url=OWN_SOCKET, origin="make engine-start"))
 
 
+def chosen(host: str | None, environ: Mapping[str, str]) -> bool:
+    """Whether somebody chose an address."""
+    return bool(host or environ.get("DOCKER_HOST") or _context_name(environ))
+
+
 def _with_tls(url: str, origin: str, environ: Mapping[str, str]) -> Endpoint:
     # Docker's own variables: TLS is on when either is set, and only for addresses that can speak it.
     verify = bool(environ.get("DOCKER_TLS_VERIFY"))

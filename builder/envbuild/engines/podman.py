@@ -1,72 +1,298 @@
-"""Containers with GPUs on Podman, through its own command line.
-
-Podman answers Docker's API, but takes a request for GPUs there and ignores it
-(https://github.com/containers/podman/issues/22645); its own ``--device nvidia.com/gpu=...`` (CDI, from Podman 4.1 on)
-gives them.
-"""
+"""Podman, driven by its own command line: no service is needed, and no root."""
 
 from __future__ import annotations
 
 import contextlib
-import re
-import secrets
-import time
+import io
+import json
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from envbuild import process
-from envbuild.engines.argv import podman_argv
-from envbuild.engines.gpufaults import GpuStartError, known_fault
-from envbuild.engines.types import ContainerResult, ContainerSpec
+from envbuild.engines import cdi, podman_build, podman_run, registries, seccomp
+from envbuild.engines.container import say_refused
+from envbuild.engines.images import familiar, image_info, matches
+from envbuild.engines.podman_argv import keeps_id, podman_argv
+from envbuild.engines.podman_pull import Progress
+from envbuild.engines.podman_run import Client, hint
+from envbuild.engines.transfer import Chunks
+from envbuild.engines.types import (
+    BuildRequest,
+    ContainerInfo,
+    ContainerResult,
+    ContainerSpec,
+    EngineInfo,
+    ImageInfo,
+    RemoteAnswer,
+)
 from envbuild.errors import EngineError
+from envbuild.events import Sink, discard
 
-# What podman run exits with when podman itself failed, and when it cannot start the program; over its API the second
-# stands for everything that keeps a container from starting (measured with 4.3.1).
-_OWN_FAILURE, _NOT_STARTED = 125, (125, 126, 127)
-# What is left when the program itself is not there, or may not be executed: the container's result, as with Docker.
-_NO_PROGRAM = re.compile(r'exec: "|executable file|open executable')
-# runc names a limit by its number in Linux (asm-generic/resource.h): 8 is RLIMIT_MEMLOCK.
-_RLIMIT_MEMLOCK = "rlimit type 8"
-_REMOVE_SECONDS = 60.0
-
-
-def run(client: str, endpoint: str, spec: ContainerSpec, *, timeout: float | None) -> ContainerResult:
-    """Run a container to its end; one that is still running after ``timeout`` seconds is removed.
-
-    An engine that may not set the locked-memory limit runs it under its own, which is the stricter test.
-
-    What a container that had to be removed had printed is lost, and whether the kernel killed a process of it for
-    memory is not known: its exit code is 137 then.
-
-    Raises:
-        GpuStartError: It cannot get its GPUs.
-        EngineError: Podman failed in another way.
-    """
-    name = f"envbuild-{secrets.token_hex(8)}"
-    argv = podman_argv(client, endpoint, replace(spec, interactive=False, stdin=False), name=name)
-    began = time.monotonic()
-    try:
-        done = process.run(argv, timeout=timeout)
-    except process.TimedOut:
-        _remove(client, endpoint, name)
-        return ContainerResult(exit_code=137, stdout="", stderr="", oom_killed=False, timed_out=True,
-                               seconds=time.monotonic() - began)  # fmt: skip
-    except BaseException:
-        _remove(client, endpoint, name)
-        raise
-    if done.returncode in _NOT_STARTED and done.stderr.lstrip().startswith("Error:"):
-        _remove(client, endpoint, name)
-        said = " ".join(done.stderr.split())[-1000:]
-        doing = f"run a container of {spec.image}"
-        if _RLIMIT_MEMLOCK in said and spec.memlock is not None:
-            return run(client, endpoint, replace(spec, memlock=None), timeout=timeout)
-        if fault := known_fault(said):
-            raise GpuStartError(said, fault, doing=doing)
-        if done.returncode == _OWN_FAILURE or not _NO_PROGRAM.search(said):
-            raise EngineError(f"cannot {doing}: {said}", hint="`podman info` must work on the engine's host first")
-    return ContainerResult(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr, oom_killed=False,
-                           timed_out=False, seconds=time.monotonic() - began)  # fmt: skip
+REGISTRY_TIMEOUT = 15.0
+_CALL_SECONDS = 60.0
+_TRANSFER_SECONDS = 3600.0
+_CHUNK = 1 << 20
+# Podman's exit codes of `rmi`: there is no such image; something still uses it (podman-rmi(1)).
+_NO_IMAGE, _IN_USE = 1, 2
+_GONE = ("image not known", "no such image", "no such container", "no container with")
 
 
-def _remove(client: str, endpoint: str, name: str) -> None:
-    with contextlib.suppress(EngineError):
-        process.run((client, "--url", endpoint, "rm", "--force", name), timeout=_REMOVE_SECONDS)
+class PodmanEngine:
+    """One Podman: the one on this host, or the service at ``endpoint``."""
+
+    kind = "podman"
+
+    def __init__(self, program: str, endpoint: str | None = None) -> None:
+        """Ask it about itself.
+
+        Raises:
+            EngineError: It does not answer; the message is the bare reason.
+        """
+        self._client = Client(program=program, endpoint=endpoint)
+        self._said = self._info()
+        security = self._said["host"].get("security") or {}
+        filtered = self.local and security.get("seccompEnabled")
+        own = seccomp.profile(str(security.get("seccompProfilePath", ""))) if filtered else None
+        self._client = replace(self._client, rootless=bool(security.get("rootless")), seccomp=own)
+
+    @property
+    def endpoint(self) -> str:
+        """The address of its service, or the program where there is none."""
+        return self._client.endpoint or self._client.program
+
+    @property
+    def local(self) -> bool:
+        """Whether it runs its containers on this host."""
+        return self._client.endpoint is None or self._client.endpoint.startswith("unix://")
+
+    @property
+    def rootless(self) -> bool:
+        """Whether it runs without root."""
+        return self._client.rootless
+
+    @property
+    def gpu_obstacle(self) -> str:
+        """Why it cannot give GPUs to a container, as far as that is known beforehand; empty when it may."""
+        if self.local and not cdi.specifications():
+            return (
+                "Podman gives GPUs by CDI, and there is no description of them in "
+                f"{' or '.join(map(str, cdi.FOLDERS))} (nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml)"
+            )
+        return ""
+
+    def any_client(self) -> str:
+        """The podman client."""
+        return self._client.program
+
+    def building_client(self) -> str:
+        """The podman client: Buildah is in it."""
+        return self._client.program
+
+    def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
+        """The command line that starts a container, for people."""
+        keep_id = keeps_id(spec, rootless=self.rootless)
+        client = self._client
+        return podman_argv(
+            client.program, client.endpoint, spec, keep_id=keep_id, limits=client.limits, seccomp=client.seccomp
+        )
+
+    def info(self) -> EngineInfo:
+        """What kind of engine this is."""
+        host, store = self._said["host"], self._said.get("store") or {}
+        return EngineInfo(
+            kind=self.kind,
+            version=str((self._said.get("version") or {}).get("Version", "")),
+            endpoint=self.endpoint,
+            storage_driver=str(store.get("graphDriverName", "")),
+            cgroup=f"{host.get('cgroupVersion', '')} {host.get('cgroupManager', '')}".strip(),
+            cpus=int(host.get("cpus", 0)),
+            memory_bytes=int(host.get("memTotal", 0)),
+            runtimes=(str((host.get("ociRuntime") or {}).get("name", "")),),
+            rootless=self.rootless,
+        )
+
+    def image(self, ref: str) -> ImageInfo | None:
+        """The image with this name or id, or None."""
+        found = self._inspect((ref,))
+        return _info_of(found[0]) if found else None
+
+    def images(self, reference: str) -> tuple[ImageInfo, ...]:
+        """Images by a name pattern such as ``envbuild/cpu:*``, understood as Docker does: ``*`` ends at a slash."""
+        return tuple(info for info in self.every_image() if any(matches(name, reference) for name in info.repo_tags))
+
+    def every_image(self) -> tuple[ImageInfo, ...]:
+        """Every image that it has, with a name or without."""
+        listed = self._json("list images", "images", "--no-trunc", "--format", "json")
+        ids = tuple(dict.fromkeys(str(each["Id"]) for each in listed))
+        # One that goes meanwhile leaves the others to be asked for one by one.
+        found = self._inspect(ids) if ids else []
+        if ids and not found:
+            return tuple(info for info in map(self.image, ids) if info is not None)
+        return tuple(map(_info_of, found))
+
+    @property
+    def takes_sparse_archives(self) -> bool:
+        """It does not: every layer has to be in the archive."""
+        return False
+
+    def load(self, archive: Iterator[bytes]) -> None:
+        """Take in an image as ``podman load`` does."""
+        done = process.feed(self._client.line("load", "--quiet"), archive)
+        if done.returncode != 0:
+            raise EngineError(f"the engine does not take the image: {process.last_words(done.stderr)}",
+                              hint=hint(done.stderr))  # fmt: skip
+
+    def tag(self, ref: str, new: str) -> None:
+        """Give an image another name; the name moves when another image had it."""
+        self._do(f"tag {ref} as {new}", "tag", ref, new)
+
+    def untag(self, ref: str) -> None:
+        """Take a name away; with its last name the image goes too. A name that is gone already is fine."""
+        done = self._ask("rmi", "--no-prune", ref)
+        if done.returncode not in (0, _NO_IMAGE):
+            raise self._error(f"remove the name {ref}", done)
+
+    def remove_unnamed(self, image: str) -> bool:
+        """Remove an image that has no name; False where something still uses it. One that is gone already is fine."""
+        done = self._ask("rmi", image)
+        if done.returncode == _IN_USE:
+            return False
+        if done.returncode not in (0, _NO_IMAGE):
+            raise self._error(f"remove the image {image[:19]}", done)
+        return True
+
+    @contextlib.contextmanager
+    def save(self, ref: str) -> Iterator[BinaryIO]:
+        """The image as ``podman save`` writes it, in the format that it is kept in: its config stays what it is."""
+        doing = f"export the image {ref}"
+        found = self._inspect((ref,))
+        if not found:
+            raise EngineError(f"cannot {doing}: there is no such image", hint="podman images shows what there is")
+        form = "oci-archive" if "oci" in str(found[0].get("ManifestType", "")) else "docker-archive"
+        pieces = process.chunks(self._client.line("save", "--quiet", "--format", form, ref), size=_CHUNK)
+
+        @contextlib.contextmanager
+        def guard() -> Iterator[None]:
+            try:
+                yield
+            except EngineError as error:
+                raise EngineError(f"cannot {doing}: {error.message}", hint=hint(error.message)) from error
+
+        with contextlib.closing(pieces), io.BufferedReader(Chunks(pieces, guard), _CHUNK) as stream:
+            yield cast(BinaryIO, stream)
+
+    def import_root(self, tar: Path, ref: str, changes: tuple[str, ...] = ()) -> str:
+        """Make an image of one layer from a root file system; ``changes`` are Dockerfile instructions."""
+        asked = [part for change in changes for part in ("--change", change)]
+        self._do(f"import {tar} as {ref}", "import", "--quiet", *asked, str(tar), ref, timeout=_TRANSFER_SECONDS)
+        info = self.image(ref)
+        if info is None:
+            raise EngineError(f"cannot import {tar} as {ref}: it is not there afterwards")
+        return info.id
+
+    def pull(self, ref: str, sink: Sink = discard) -> None:
+        """Fetch an image by tag or digest; each layer is a step."""
+        # Like Docker, which takes a registry on this very host without TLS.
+        plain = ("--tls-verify=false",) if registries.on_loopback(ref) else ()
+        progress = Progress(sink)
+        code = process.stream(self._client.line("pull", *plain, ref), on_line=progress.feed, timeout=_TRANSFER_SECONDS)
+        if code != 0:
+            raise EngineError(f"cannot pull {ref}: {progress.error}", hint=hint(progress.error))
+
+    def remote_digest(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> str | None:
+        """The manifest digest that the registry has for ``ref``; None when it does not answer with one."""
+        return self.ask_registry(ref, timeout).digest
+
+    def ask_registry(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> RemoteAnswer:
+        """Ask the registry what ``ref`` is: from here, since podman has no such question."""
+        return registries.ask(ref, timeout)
+
+    def build(self, request: BuildRequest, *, sink: Sink = discard, log: Path, timeout: float | None = None) -> None:
+        """Build an image; see ``podman_build.build`` for what it raises."""
+        version = self.info().version
+        podman_build.build(self._client, request, version=version, sink=sink, log=log, timeout=timeout)
+
+    def run(self, spec: ContainerSpec, *, timeout: float | None, sink: Sink = discard) -> ContainerResult:
+        """Run a container to its end; see ``podman_run.run``."""
+        return podman_run.run(self._client, spec, timeout=timeout, sink=sink)
+
+    def granted(self, spec: ContainerSpec, sink: Sink = discard) -> ContainerSpec:
+        """``spec`` as this engine can start it: without a locked-memory limit that it may not set."""
+        # Asked without such a limit too: which others it has to be given turns out on the way.
+        if podman_run.refuses_memlock(self._client, spec):
+            say_refused(spec, sink)
+            return replace(spec, memlock=None)
+        return spec
+
+    def containers(self, label: str) -> tuple[ContainerInfo, ...]:
+        """Every container, running or not, with this ``key=value`` label."""
+        found = self._json("list containers", "ps", "--all", "--no-trunc", "--filter", f"label={label}",
+                           "--format", "json")  # fmt: skip
+        return tuple(
+            ContainerInfo(
+                id=str(each["Id"]),
+                image=str(each["Image"]),
+                state=str(each["State"]),
+                labels=tuple(sorted((each.get("Labels") or {}).items())),
+            )
+            for each in found
+        )
+
+    def remove_container(self, container: str) -> None:
+        """End and remove a container; one that is gone already is fine."""
+        done = self._ask("rm", "--force", "--volumes", "--time", "0", container)
+        if done.returncode != 0 and not any(word in done.stderr for word in _GONE):
+            raise self._error(f"remove the container {container[:12]}", done)
+
+    def _info(self) -> dict[str, Any]:
+        done = self._ask("info", "--format", "json")
+        if done.returncode != 0:
+            raise EngineError(process.last_words(done.stderr) or "podman info failed", hint=hint(done.stderr))
+        try:
+            said = json.loads(done.stdout)
+            return {**said, "host": dict(said["host"])}
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineError("what answers there is not Podman") from error
+
+    def _inspect(self, refs: tuple[str, ...]) -> list[dict[str, Any]]:
+        """What is there of the images with these names; nothing where one of them is not there."""
+        done = self._ask("image", "inspect", *refs)
+        if done.returncode != 0:
+            if any(word in done.stderr for word in _GONE):
+                return []
+            raise self._error(f"inspect the image {refs[0]}", done)
+        return self._decoded("inspect images", done)
+
+    def _ask(self, *words: str, timeout: float = _CALL_SECONDS) -> process.Completed:
+        return process.run(self._client.line(*words), timeout=timeout)
+
+    def _do(self, doing: str, *words: str, timeout: float = _CALL_SECONDS) -> process.Completed:
+        done = self._ask(*words, timeout=timeout)
+        if done.returncode != 0:
+            raise self._error(doing, done)
+        return done
+
+    def _json(self, doing: str, *words: str) -> list[dict[str, Any]]:
+        return self._decoded(doing, self._do(doing, *words))
+
+    def _decoded(self, doing: str, done: process.Completed) -> list[dict[str, Any]]:
+        try:
+            said = json.loads(done.stdout or "[]")
+        except ValueError as error:
+            raise EngineError(f"cannot {doing}: podman's answer cannot be read") from error
+        return said if isinstance(said, list) else []
+
+    def _error(self, doing: str, done: process.Completed) -> EngineError:
+        return EngineError(f"cannot {doing}: {process.last_words(done.stderr)}", hint=hint(done.stderr))
+
+
+def _info_of(said: dict[str, Any]) -> ImageInfo:
+    info = image_info(said)
+    return replace(
+        info,
+        id=f"sha256:{info.id.removeprefix('sha256:')}",
+        repo_tags=tuple(map(familiar, info.repo_tags)),
+        repo_digests=tuple(map(familiar, info.repo_digests)),
+    )

@@ -135,7 +135,12 @@ class ContainerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """The engine that answered; ``root`` is the folder of its data on its own host."""
+    """The engine that answered.
+
+    Attributes:
+        root: The folder of its data on its own host.
+        rootless: It runs as a user without root.
+    """
 
     kind: str
     version: str
@@ -146,6 +151,7 @@ class EngineInfo:
     memory_bytes: int
     runtimes: tuple[str, ...]
     root: str = ""
+    rootless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

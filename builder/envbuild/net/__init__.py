@@ -2,6 +2,7 @@
 
 from envbuild.net.ask import answers, unix_get
 from envbuild.net.http import Client
+from envbuild.net.relay import Relay
 from envbuild.net.types import Answer, Missing, NetworkError, NoRanges, TooLong, Untrusted
 from envbuild.net.wire import TRICKLE, Broken, Route, Wire
 
@@ -13,6 +14,7 @@ __all__ = [
     "Missing",
     "NetworkError",
     "NoRanges",
+    "Relay",
     "Route",
     "TooLong",
     "Untrusted",

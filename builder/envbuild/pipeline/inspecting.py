@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envbuild.engines import DockerEngine, Run
+from envbuild.engines import Engine, Run
 from envbuild.events import Sink, StepDone, StepLine, StepStarted, discard
 from envbuild.judge import content, inspection, native_rules, smoke
 from envbuild.judge.outcome import document
@@ -42,7 +42,7 @@ class Inspected:
 
 
 def inspect_image(
-    engine: DockerEngine,
+    engine: Engine,
     run: Run,
     env: Environment,
     engine_id: str,

@@ -11,7 +11,7 @@ from envbuild.errors import GateError
 from envbuild.model import Environment, Level
 
 if TYPE_CHECKING:
-    from envbuild.engines import DockerEngine, ImageInfo
+    from envbuild.engines import Engine, ImageInfo
 
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 # A first part with a dot or a port is a registry, and may have capitals; any other is part of the name.
@@ -75,7 +75,7 @@ def derived_names(reference: str, env: Environment, config_digest: str) -> Names
     return Names(repository=repository, id_tag=f"{env.torch.version}-{env.torch.build}-{id8}")
 
 
-def refuse_other_bytes(engine: DockerEngine, tag: str, info: ImageInfo) -> None:
+def refuse_other_bytes(engine: Engine, tag: str, info: ImageInfo) -> None:
     """An id tag is given once.
 
     Raises:
@@ -97,7 +97,7 @@ def same_image(one: ImageInfo, other: ImageInfo) -> bool:
     return digest is not None and one.diff_ids == other.diff_ids and digest == evidence.digest_of(other.id)
 
 
-def give(engine: DockerEngine, info: ImageInfo, wanted: Names, *, level: Level, required: Level) -> tuple[str, ...]:
+def give(engine: Engine, info: ImageInfo, wanted: Names, *, level: Level, required: Level) -> tuple[str, ...]:
     """Give an image the names that its evidence allows; returns them.
 
     Raises:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import store
-from envbuild.engines import DockerEngine, ImageInfo
+from envbuild.engines import Engine, ImageInfo
 from envbuild.errors import EngineError
 from envbuild.judge.layers import BLOCK, Prefixed, Readable, looks_like_tar, members
 from envbuild.registry import Blobs, Descriptor
@@ -90,7 +90,7 @@ class Packing:
         read: Told of the bytes of layers that were read.
     """
 
-    engine: DockerEngine
+    engine: Engine
     info: ImageInfo
     needed: Collection[str]
     blobs: Blobs

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from envbuild import store
-from envbuild.engines import DockerEngine
+from envbuild.engines import Engine
 from envbuild.errors import EngineError, EnvbuildError, GateError, InputError
 from envbuild.events import Note, Sink
 from envbuild.registry import Repository
@@ -62,7 +62,7 @@ class Shelf(Protocol):
 class EngineShelf:
     """The names of an engine."""
 
-    engine: DockerEngine
+    engine: Engine
 
     def holds(self, repository: str, tag: str) -> str | None:
         """The engine's id of the image."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envbuild import store
-from envbuild.engines import ContainerResult, ContainerSpec, DockerEngine, Mount, Run
+from envbuild.engines import ContainerResult, ContainerSpec, Engine, Mount, Run
 from envbuild.errors import EngineError
 from envbuild.judge import smoke
 from envbuild.judge.outcome import Outcome, document
@@ -55,7 +55,7 @@ class Smoked:
 
 
 def smoke_image(
-    engine: DockerEngine,
+    engine: Engine,
     run: Run,
     env: Environment,
     engine_id: str,

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuild.engines import DockerEngine, ImageInfo
+from envbuild.engines import Engine, ImageInfo
 from envbuild.errors import EngineError
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.sizes import format_size
@@ -27,7 +27,7 @@ _CHUNK = 1 << 20
 _RESERVE = 64 << 20
 
 
-def layers_there(engine: DockerEngine, diff_ids: tuple[str, ...]) -> int:
+def layers_there(engine: Engine, diff_ids: tuple[str, ...]) -> int:
     """How many of an image's layers, from the bottom, the engine has already."""
     if not engine.takes_sparse_archives:
         return 0
@@ -65,7 +65,7 @@ class Incoming:
         return list(found.values())
 
 
-def unpack(engine: DockerEngine, incoming: Incoming, there: Repository, blobs: Blobs, mover: Mover) -> ImageInfo:
+def unpack(engine: Engine, incoming: Incoming, there: Repository, blobs: Blobs, mover: Mover) -> ImageInfo:
     """Move what is missing, several layers at a time, and give it to the engine while the rest is on its way.
 
     Raises:
@@ -96,7 +96,7 @@ def unpack(engine: DockerEngine, incoming: Incoming, there: Repository, blobs: B
     return _taken(engine, incoming)
 
 
-def _taken(engine: DockerEngine, incoming: Incoming) -> ImageInfo:
+def _taken(engine: Engine, incoming: Incoming) -> ImageInfo:
     """What the engine has made of it."""
     diff_ids = layers_of(incoming.config)
     digest = incoming.manifest.config.digest
@@ -108,7 +108,7 @@ def _taken(engine: DockerEngine, incoming: Incoming) -> ImageInfo:
     return info
 
 
-def _by_layers(engine: DockerEngine, diff_ids: tuple[str, ...]) -> ImageInfo | None:
+def _by_layers(engine: Engine, diff_ids: tuple[str, ...]) -> ImageInfo | None:
     """The newest image of these layers: stores that call images by their manifest have no other name for it."""
     found = [info for info in engine.every_image() if info.diff_ids == diff_ids]
     return max(found, key=lambda info: info.created, default=None)

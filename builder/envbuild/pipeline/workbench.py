@@ -17,7 +17,7 @@ from envbuild.project import Project
 # What reads a part is imported where the part is made: a run that finds a row up to date needs few of them.
 if TYPE_CHECKING:
     from envbuild.base.registry import Told
-    from envbuild.engines import DockerEngine
+    from envbuild.engines import Engine
     from envbuild.evidence import PublicKey, SigningKey
     from envbuild.facts import Facts
     from envbuild.matrix import Matrix
@@ -185,7 +185,7 @@ class Workbench:
         _ = self.engine
 
     @cached_property
-    def engine(self) -> DockerEngine:
+    def engine(self) -> Engine:
         """The engine that answers.
 
         Raises:
@@ -193,4 +193,5 @@ class Workbench:
         """
         from envbuild.engines import connect
 
-        return connect(self.host or self.site.engine.host, self.site.engine.client)
+        wanted = self.site.engine
+        return connect(self.host or wanted.host, wanted.client, kind=wanted.kind, builder=wanted.builder)

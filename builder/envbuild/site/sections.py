@@ -142,8 +142,10 @@ class NetworkSection(Section):
 class EngineSection(Section):
     """The container engine."""
 
+    kind: Literal["docker", "podman", "auto"] = Field(default="auto", description="Which engine; auto: what answers.")
     host: Line | None = None
     client: Line | None = Field(default=None, description="Program that builds: a path, or a name on PATH.")
+    builder: Line | None = Field(default=None, description="One of buildx's builders, by name (Docker).")
 
 
 class RegistrySection(Section):
