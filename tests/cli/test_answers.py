@@ -13,7 +13,7 @@ from envbuild import __version__
 
 COMMANDS = [
     "list", "show", "check", "lock", "render", "why-not", "diff", "build", "smoke", "promote", "run", "push",
-    "pull", "images", "prune", "sbom", "provision", "doctor", "diagnose", "verify", "init", "key", "facts",
+    "pull", "images", "prune", "sbom", "provision", "engine", "doctor", "diagnose", "verify", "init", "key", "facts",
 ]  # fmt: skip
 ROWS = re.findall(r"(?m)^  ([a-z0-9-]+):$", (Path(__file__).parents[2] / "matrix.yaml").read_text())
 

@@ -57,7 +57,8 @@ class Wanted:
         folder = str(Path(envbuild.__file__).resolve().parents[1])
         asked = self.asked
         texts = {
-            "--project": self.project, "--host": self.host, "--engine": self.engine, "--builder": self.builder, "--key": self.key, "--allow-level": asked.allow_level,
+            "--project": self.project, "--host": self.host, "--engine": self.engine, "--builder": self.builder,
+            "--key": self.key, "--allow-level": asked.allow_level,
             "--gpus": asked.gpus, "--timeout": asked.timeout, "--smoke-timeout": asked.smoke_timeout,
             "--compilers": compilers,
         }  # fmt: skip
