@@ -139,11 +139,20 @@ def test_a_row_of_its_own_is_asked_for_in_full() -> None:
         compilers=None,
     )  # fmt: skip
     wanted = many.Wanted(
-        rows=None, every=True, since=None, jobs=2, project=Path("/p"), host=None, key="k.pem", asked=asked
+        rows=None,
+        every=True,
+        since=None,
+        jobs=2,
+        project=Path("/p"),
+        host=None,
+        engine="podman",
+        builder=None,
+        key="k.pem",
+        asked=asked,
     )
     program, flag, code, command, *rest = wanted.argv("-row", 3)
     assert (program, flag, command) == (sys.executable, "-c", "build") and "import main" in code
     assert rest == [
-        "--project=/p", "--key=k.pem", "--allow-level=cpu", "--timeout=60.0", "--smoke-timeout=30.0", "--compilers=3",
+        "--project=/p", "--engine=podman", "--key=k.pem", "--allow-level=cpu", "--timeout=60.0", "--smoke-timeout=30.0", "--compilers=3",
         "--no-cache", "--force", "--", "-row",
     ]  # fmt: skip
