@@ -541,3 +541,14 @@ def test_any_image_can_be_pulled_by_its_name(world: World) -> None:
     process = world.start("puller", "pull", "--image-only", f"{world.names.repository}:nothing")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 5 and b"there is no" in err
+
+
+def test_who_pushes_evidence_that_nobody_signed_is_told_that_nobody_can_pull_it(world: World) -> None:
+    world.prove(world.image(MIB), key=None)
+    for told in (True, False):
+        process = world.start("pusher", "push", "cpu", "--key", str(world.folder / "farm.pem"))
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0 and (b"none of the evidence is signed" in err) is told, err
+        info = world.engine.image(world.names.proven)
+        assert info is not None
+        world.prove(info)

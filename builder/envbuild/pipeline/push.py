@@ -25,6 +25,7 @@ from envbuild.pipeline.materials import bill
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.names import derived_names, names
 from envbuild.pipeline.packing import Layers, Packing, config_descriptor
+from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.prove import proven
 from envbuild.pipeline.remote import blobs, need_registry, repository
 from envbuild.pipeline.workbench import Workbench
@@ -135,7 +136,7 @@ def plan(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> Pl
     lock = bench.project.images / env.name / "lock.json"
     return Plan(
         env=env, info=info, ref=ref, repository=wanted.repository, tags=tags, records=records,
-        lock=lock if target_id is not None and lock.is_file() else None,
+        lock=lock if target_id is not None and lock.is_file() and _is_of(bench, env, target_id) else None,
     )  # fmt: skip
 
 
@@ -159,6 +160,9 @@ def push(bench: Workbench, planned: Plan) -> Pushed:
     else:
         subject, config = known.descriptor, known.config.digest
     signed = _beside(bench, planned, there, own, subject, config)
+    if signed and not any(evidence.envelope_of(path).is_file() for path in planned.records):
+        prove_again = f"envbuild smoke {planned.env.name} --key FILE"
+        mover.note(f"none of the evidence is signed, so nobody can pull it; see it again: {prove_again}", "warning")
     for tag in planned.tags:
         _give(there, subject, tag)
     mover.event(PhaseDone(phase="push", seconds=time.monotonic() - began, detail=subject.digest[:19]))
@@ -166,6 +170,11 @@ def push(bench: Workbench, planned: Plan) -> Pushed:
         plan=planned, digest=subject.digest, config=config, moved=mover.moved, signed=signed,
         seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+def _is_of(bench: Workbench, env: Environment, target_id: str) -> bool:
+    """Whether the lock in the project is the one that the image was built from: an older image had another."""
+    return prepare(bench, env.name, checked=False).rendering.target_id == target_id
 
 
 def _row(path: Path) -> str:
