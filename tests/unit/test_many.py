@@ -153,6 +153,6 @@ def test_a_row_of_its_own_is_asked_for_in_full() -> None:
     program, flag, code, command, *rest = wanted.argv("-row", 3)
     assert (program, flag, command) == (sys.executable, "-c", "build") and "import main" in code
     assert rest == [
-        "--project=/p", "--engine=podman", "--key=k.pem", "--allow-level=cpu", "--timeout=60.0", "--smoke-timeout=30.0", "--compilers=3",
-        "--no-cache", "--force", "--", "-row",
+        "--project=/p", "--engine=podman", "--key=k.pem", "--allow-level=cpu", "--timeout=60.0", "--smoke-timeout=30.0",
+        "--compilers=3", "--no-cache", "--force", "--", "-row",
     ]  # fmt: skip

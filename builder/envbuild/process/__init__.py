@@ -1,0 +1,207 @@
+"""The only place that starts a process.
+
+Children run in a process group of their own, so that an interrupted run can end the whole tree, and
+with a closed stdin, so that no tool ever waits for an answer that nobody gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import IO
+
+from envbuild.errors import EngineError
+from envbuild.process.child import GRACE_SECONDS, end, environment, own, signal_group, start
+from envbuild.process.crew import Member, crew
+from envbuild.process.watching import watch
+
+__all__ = [
+    "Completed", "Member", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "replace", "run", "serve",
+    "stream", "watch", "which", "which_all",
+]  # fmt: skip
+
+
+class TimedOut(EngineError):
+    """A process was ended because it ran longer than its limit."""
+
+    code = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A process that ended, whatever its exit code (negative: ended by that signal)."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def which(program: str) -> str | None:
+    """The path of ``program`` on PATH, or None."""
+    return shutil.which(program)
+
+
+def which_all(program: str) -> tuple[str, ...]:
+    """Every executable ``program`` on PATH, first match first, each file once."""
+    found: list[str] = []
+    for folder in os.get_exec_path():
+        path = Path(folder, program)
+        if path.is_file() and os.access(path, os.X_OK) and not any(path.samefile(other) for other in found):
+            found.append(str(path))
+    return tuple(found)
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+    input: bytes | None = None,
+) -> Completed:
+    """Run a program to its end and return what it printed.
+
+    Args:
+        argv: Program and arguments; no shell is involved.
+        env: Variables added to the inherited environment.
+        cwd: Working folder.
+        timeout: Limit in seconds.
+        input: Bytes for its stdin; without them stdin is empty.
+
+    Raises:
+        EngineError: The program does not exist.
+        TimedOut: It ran longer than ``timeout``.
+    """
+    child = start(argv, env=env, cwd=cwd, stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL)
+    try:
+        out, err = child.communicate(input=input, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        end(child)
+        raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s") from None
+    except BaseException:
+        end(child)
+        raise
+    return _completed(argv, child, out, err)
+
+
+def stream(
+    argv: Sequence[str],
+    *,
+    on_line: Callable[[str], None],
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+) -> int:
+    """Run a program and hand over its merged output line by line; returns the exit code.
+
+    Raises:
+        EngineError: The program does not exist.
+        TimedOut: It ran longer than ``timeout`` seconds; it has been ended.
+    """
+    child = start(argv, env=env, cwd=cwd, merged=True)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    timer = None if timeout is None else Timer(timeout, signal_group, (child, signal.SIGTERM))
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    assert child.stdout is not None
+    try:
+        for raw in child.stdout:
+            on_line(raw.decode(errors="replace").rstrip("\r\n"))
+        code = child.wait(timeout=GRACE_SECONDS)
+    except BaseException:
+        end(child)
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+        child.stdout.close()
+    if deadline is not None and code != 0 and time.monotonic() >= deadline:
+        raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s")
+    return code
+
+
+def chunks(argv: Sequence[str], *, size: int = 1 << 20) -> Generator[bytes, None, None]:
+    """What a program writes to stdout, piece by piece; a generator that is closed early ends the program.
+
+    Raises:
+        EngineError: It failed; the message is what it said.
+    """
+    with tempfile.TemporaryFile() as said:
+        child = start(argv, stderr=said)
+        assert child.stdout is not None
+        try:
+            while data := child.stdout.read(size):
+                yield data
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=GRACE_SECONDS)
+        finally:
+            end(child)
+        if child.returncode != 0:
+            said.seek(0)
+            raise EngineError(last_words(said.read().decode(errors="replace")) or f"{argv[0]} failed")
+
+
+def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
+    """Run a program whose stdin is ``pieces``; one that does not want them all is not given them all.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = start(argv, stdin=subprocess.PIPE, stdout=out, stderr=err)
+        assert child.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError), child.stdin:
+                for piece in pieces:
+                    child.stdin.write(piece)
+            child.wait()
+        except BaseException:
+            end(child)
+            raise
+        out.seek(0)
+        err.seek(0)
+        return _completed(argv, child, out.read(), err.read())
+
+
+def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], None]:
+    """Let a program talk with whoever is at the other end of a connection; what it complains about goes to ``said``.
+    Returns a function that ends it.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    child = start(argv, stdin=connection, stdout=connection, stderr=said)
+    return lambda: end(child)
+
+
+def last_words(text: str, limit: int = 1000) -> str:
+    """What a program said in the end, in one line."""
+    return " ".join(text.split())[-limit:]
+
+
+def replace(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
+    """Become another program: it gets this terminal, its signals and its exit code. Does not return.
+
+    Raises:
+        EngineError: The program cannot be started.
+    """
+    try:
+        os.execvpe(argv[0], list(argv), environment(env))
+    except OSError as error:
+        raise EngineError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+
+def _completed(argv: Sequence[str], child: subprocess.Popen[bytes], out: bytes, err: bytes) -> Completed:
+    said, complained = out.decode(errors="replace"), err.decode(errors="replace")
+    return Completed(argv=tuple(argv), returncode=child.returncode, stdout=said, stderr=complained)
