@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,3 +80,33 @@ def test_what_both_check_holds_for_the_shipped_rows(cli: Any) -> None:
     for words in commands("envbuild check\nenvbuild lock --all --check\nenvbuild render --all --check"):
         done = cli(*words, cwd=FOLDER.parents[1])
         assert done.code == 0, done.err + done.out
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_whoever_sets_it_up_is_told_whose_evidence_counts(name: str) -> None:
+    # envbuild.toml is not committed (init's .gitignore), and nothing else says whom pull and promote --remote trust.
+    text = (FOLDER / name).read_text()
+    header = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    document: Any = yaml.safe_load(text)
+    given = document["env"].get("ENVBUILD_TRUST_KEYS", "") if name == "github.yml" else "${{ vars.ENVBUILD_TRUST_KEYS }}"
+    variable = re.fullmatch(r"\$\{\{ vars\.(\w+) \}\}", given)
+    assert variable is not None and variable[1] in header
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the templates need jq")
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_log_says_why_nothing_could_begin(name: str, cli: Any, project: Path, tmp_path: Path) -> None:
+    (script,) = [script for script in scripts(name) if "envbuild build" in script]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/envbuild").symlink_to(cli.argv()[0])
+    surroundings = {
+        **cli.env, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "DOCKER_HOST": "unix:///not/there.sock",
+        # What both systems say of the first push of a branch.
+        "BEFORE": "0" * 40, "CI_COMMIT_BEFORE_SHA": "0" * 40, "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }  # fmt: skip
+    # Without what comes before the script: setting up and logging in.
+    script = script[script.index("code=0") :]
+    done = subprocess.run(
+        ["bash", "-e", "-c", script], cwd=project, env=surroundings, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 3 and "there is no such socket" in done.stdout, done.stdout + done.stderr

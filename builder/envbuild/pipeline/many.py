@@ -8,10 +8,12 @@ from typing import Any
 
 from envbuild.errors import INTERRUPTED
 from envbuild.pipeline import diffing
-from envbuild.pipeline.sides import revision, side
+from envbuild.pipeline.sides import NoMatrix, revision, side
 from envbuild.pipeline.workbench import Workbench
 
 INTERRUPTED_ROW, NOT_BEGUN, FAILED = "interrupted", "not begun", "failed"
+# git's null object: what CI systems give as the revision before the first push of a branch (SHA-1, SHA-256).
+_NOTHING = ("0" * 40, "0" * 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +67,19 @@ def stopped(row: str, status: str, seconds: float = 0.0) -> Outcome:
 def changed_since(bench: Workbench, asked: str, names: list[str]) -> list[str]:
     """Those of the rows whose image, or proof, is another one than at a git revision.
 
+    All of them where there was no matrix: at a revision from before it, and at the null revision, which is none.
+
     Raises:
         InputError: The project is in no git repository, or that has no such revision.
     """
-    with revision(bench, asked) as before, side(bench, None, strict=True) as after:
-        return [
-            row.name
-            for row in diffing.compare(before, after)
-            if row.name in names and row.status != "removed" and row.effect != diffing.NOTHING
-        ]
+    if asked in _NOTHING:
+        return names
+    try:
+        with revision(bench, asked) as before, side(bench, None, strict=True) as after:
+            return [
+                row.name
+                for row in diffing.compare(before, after)
+                if row.name in names and row.status != "removed" and row.effect != diffing.NOTHING
+            ]
+    except NoMatrix:
+        return names

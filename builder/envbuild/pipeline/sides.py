@@ -33,6 +33,10 @@ _MOST_FILES = 5_000
 _MOST_VALUES = 10_000
 
 
+class NoMatrix(InputError):
+    """A revision is one of the project's repository, and had no matrix."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """A matrix with all that decides what its rows come to.
@@ -232,11 +236,12 @@ def _check_out(root: Path, revision: str, folder: Path) -> str:
     commit = _git(
         root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}",
         told=f"{revision!r} is neither a path with a {project.MATRIX} nor a git revision of {root}",
+        hint="A clone need not have every commit: git fetch --unshallow, or git fetch origin REVISION.",
     ).strip()  # fmt: skip
     listed = _git(root, "ls-tree", "-r", "-z", "--name-only", commit, "--", *_PARTS, told=f"cannot list {revision}")
     names = [name for name in listed.split("\0") if name and _counts(name)]
     if project.MATRIX not in names:
-        raise InputError(f"{revision} ({commit[:8]}) has no {project.MATRIX} in {root}")
+        raise NoMatrix(f"{revision} ({commit[:8]}) has no {project.MATRIX} in {root}")
     if len(names) > _MOST_FILES:
         raise InputError(f"{revision} ({commit[:8]}) has {len(names)} files that would count, too many to read")
     for name in names:
@@ -253,12 +258,12 @@ def _counts(name: str) -> bool:
     return len(parts) == 3 and parts[2] in _KEPT if parts[0] == "images" else True
 
 
-def _git(root: Path, *arguments: str, told: str) -> str:
+def _git(root: Path, *arguments: str, told: str, hint: str = "") -> str:
     try:
         done = process.run(["git", "-C", str(root), *arguments], timeout=_TIMEOUT)
     except EngineError as error:
         raise InputError(f"a revision needs git: {error.message}", hint="Name two folders or files instead.") from error
     if done.returncode:
         said = done.stderr.strip().splitlines()
-        raise InputError(told, hint=said[-1][:300] if said else "")
+        raise InputError(told, hint=said[-1][:300] if said else hint)
     return done.stdout
