@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +149,14 @@ def paragraph(before: str, words: str) -> None:
     inner = textwrap.wrap(words, max(16, width() - len(before)), break_on_hyphens=False, break_long_words=False)
     for number, line in enumerate(inner or [""]):
         text((before if number == 0 else " " * len(before)) + line)
+
+
+def plan(values: Mapping[str, Any]) -> None:
+    """What ``--json`` would give of a plan, in two columns: a list has a line for each of its values."""
+    pairs(
+        (name, "\n".join(map(str, value)) if isinstance(value, (list, tuple)) else "-" if value is None else str(value))
+        for name, value in values.items()
+    )
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:
