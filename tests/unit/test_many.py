@@ -68,10 +68,15 @@ def test_too_little_room_names_both_numbers(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(Exception, match=r"4\.00 GiB free, and building cpu needs about 4\.10 GiB") as caught:
         room.require(bench, [target])
     assert caught.value.exit_code == 3  # type: ignore[attr-defined]
+    assert "docker builder prune" in caught.value.hint  # type: ignore[attr-defined]
     free = 5 * GIB
     room.require(bench, [target])
     engine.local, free = False, 2 * GIB
     room.require(bench, [target])
+    free = GIB
+    with pytest.raises(Exception, match=r"1\.00 GiB free") as caught:
+        room.require(bench, [target])
+    assert "envbuild prune" in caught.value.hint, "the engine's build cache is elsewhere"  # type: ignore[attr-defined]
 
 
 def outcome(row: str, code: int) -> Outcome:

@@ -85,10 +85,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequen
     """Columns under a header, as wide as their content.
 
     Args:
+        rows: A cell may have several lines: they stand under one another where somebody reads, and in a pipe in one,
+            with commas between them.
         spare: Columns that a narrow reader can do without, first what goes first. Only where somebody reads: a pipe
             gets all of them.
     """
-    lines = [tuple(header), *(tuple(row) for row in rows)]
+    lines = [tuple(header), *(line for row in rows for line in _stacked(row))]
     columns = list(range(len(header)))
     widths = [max(len(line[column]) for line in lines) for column in columns]
     gone = []
@@ -102,6 +104,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequen
         text(paint(joined, "1") if number == 0 else joined)
     if gone:
         narrate(f"note: {width()} columns have no room for {', '.join(gone)}; --json has everything")
+
+
+def _stacked(row: Sequence[str]) -> list[tuple[str, ...]]:
+    if not _is_read():
+        return [tuple(cell.replace("\n", ",") for cell in row)]
+    cells = [cell.splitlines() or [""] for cell in row]
+    return [
+        tuple(cell[number] if number < len(cell) else "" for cell in cells) for number in range(max(map(len, cells)))
+    ]
 
 
 def wrapped(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

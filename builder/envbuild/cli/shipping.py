@@ -238,7 +238,7 @@ def _table(found: list[Listed]) -> None:
                 each.environment,
                 each.where,
                 each.repository or "<none>",
-                ",".join(each.tags) or "<none>",
+                "\n".join(_names(each)) or "<none>",
                 each.standing,
                 f"{duration(now - each.seen)} ago" if each.seen else "",
                 format_size(each.size_bytes),
@@ -248,6 +248,12 @@ def _table(found: list[Listed]) -> None:
         ],
         spare=("IMAGE", "REPOSITORY", "SIZE"),
     )
+
+
+def _names(each: Listed) -> list[str]:
+    """Its tags; whole names where the repository is not the row's, so that they say whose they are without it."""
+    own = f"/{each.repository}".endswith(f"/envbuild/{each.environment}")
+    return [tag if own else f"{each.repository}:{tag}" for tag in each.tags]
 
 
 def prune(

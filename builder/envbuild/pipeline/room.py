@@ -99,7 +99,8 @@ def require(bench: Workbench, targets: Sequence[Target], *, at_once: int = 1) ->
         return
     wants: dict[Path, int] = {}
     info = bench.engine.info()
-    if bench.engine.local and info.root and (root := Path(info.root)).is_dir():
+    root = Path(info.root) if bench.engine.local and info.root and Path(info.root).is_dir() else None
+    if root is not None:
         wants[root] = needed(need_of(bench, target) for target in targets)
     wants[bench.cache] = min(at_once, len(targets)) * _UNPACKED
     by_disk: dict[int, tuple[Path, int]] = {}
@@ -112,10 +113,12 @@ def require(bench: Workbench, targets: Sequence[Target], *, at_once: int = 1) ->
         free = shutil.disk_usage(folder).free
         if free < bytes_:
             rows = ", ".join(target.env.name for target in targets)
+            engines = root is not None and root.stat().st_dev == folder.stat().st_dev
+            theirs = "docker system df; free the build cache: docker builder prune"
+            ours = "envbuild prune --dry-run; or name another folder: cache under [paths] in envbuild.toml"
             raise EngineError(
                 f"{folder} has {format_size(free)} free, and building {rows} needs about {format_size(bytes_)}",
-                hint="See what can go: docker system df; free the build cache: docker builder prune. Or build fewer "
-                "rows at a time.",
+                hint=f"See what can go: {theirs if engines else ours}. Or build fewer rows at a time.",
             )
 
 
