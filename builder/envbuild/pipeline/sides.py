@@ -206,8 +206,7 @@ def _facts(found: project.Project, label: str, notes: list[str]) -> tuple[Facts,
 
 
 def _hashes(folder: Path, name: str) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {f"{name}/{path.relative_to(folder).as_posix()}": _hash(path) for path in files}
+    return {f"{name}/{path.relative_to(folder).as_posix()}": _hash(path) for path in project.files_below(folder)}
 
 
 def _hash(path: Path) -> str:
