@@ -278,7 +278,7 @@ def files_below(folder: Path) -> list[Path]:
     found: list[Path] = []
     seen: set[tuple[int, int]] = set()
     for name, folders, files in os.walk(folder, followlinks=True):
-        there = os.stat(name)
+        there = Path(name).stat()
         if (there.st_dev, there.st_ino) in seen:
             folders.clear()
             continue
