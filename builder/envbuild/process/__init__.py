@@ -22,7 +22,7 @@ from envbuild.process.crew import Member, crew
 from envbuild.process.watching import listen, watch
 
 __all__ = [
-    "Completed", "Member", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "replace", "run", "serve",
+    "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "replace", "run",
     "stream", "watch", "which", "which_all",
 ]  # fmt: skip
 
@@ -154,15 +154,25 @@ def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
         return _completed(argv, child, out.read(), err.read())
 
 
-def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], None]:
-    """Let a program talk with whoever is at the other end of a connection; what it complains about goes to ``said``.
-    Returns a function that ends it.
+class Server:
+    """A program that talks with whoever is at the other end of a connection."""
 
-    Raises:
-        EngineError: The program does not exist.
-    """
-    child = start(argv, stdin=connection, stdout=connection, stderr=said)
-    return lambda: end(child)
+    def __init__(self, argv: Sequence[str], connection: int, said: IO[bytes]) -> None:
+        """Start it; what it complains about goes to ``said``.
+
+        Raises:
+            EngineError: The program does not exist.
+        """
+        self._child = start(argv, stdin=connection, stdout=connection, stderr=said)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended."""
+        return self._child.poll() is not None
+
+    def end(self) -> None:
+        """Have it end."""
+        end(self._child)
 
 
 def last_words(text: str, limit: int = 1000) -> str:
