@@ -263,14 +263,19 @@ def test_an_image_that_does_not_say_when_it_was_made_has_no_time(tmp_path: Path,
 
 
 def test_packages_of_the_rpm_world(tmp_path: Path) -> None:
-    headers = (package("glibc", "2.28", files={"/lib64/libc.so": b"c"}), package("gcc-c++", "8.5", arch="x86_64"),
+    says = {1014: "GPLv3+ and LGPLv2+", 1044: "gcc-8.5-1.el8.src.rpm", 1011: "Rocky"}
+    headers = (package("glibc", "2.28", files={"/lib64/libc.so": b"c"}), package("gcc-c++", "8.5", change=says),
                package("glibc", "2.28", arch="i686"), package("glibc", "2.28", arch="i686"))  # fmt: skip
     root: Files = (("etc/os-release", b"ID=rocky\nVERSION_ID=8.9\n"),
                    ("var/lib/rpm/rpmdb.sqlite", sqlite_file(tmp_path, headers)))  # fmt: skip
     found = parts(made(tmp_path, image(root)))
     purls = {part["purl"] for part in found.values() if "purl" in part}
     assert len(purls) == 3 and len(found) == 4
-    assert any(purl.startswith("pkg:rpm/rocky/gcc-c%2B%2B@8.5-") and "distro=rocky-8.9" in purl for purl in purls)
+    (compiler,) = (part for part in found.values() if part["name"] == "gcc-c++")
+    purl = compiler["purl"]
+    assert purl.startswith("pkg:rpm/rocky/gcc-c%2B%2B@8.5-") and "distro=rocky-8.9" in purl
+    assert "upstream=gcc-8.5-1.el8.src.rpm" in purl and compiler["publisher"] == "Rocky"
+    assert compiler["licenses"] == [{"license": {"name": "GPLv3+ and LGPLv2+"}}]
 
 
 HOSTILE: list[tuple[str, Sequence[Files]]] = [
