@@ -4,7 +4,7 @@
 
 A part is rules, diagnose, help, build, step, layers, doctor, size, shipping, size-cuda or rows. The last two are
 measured only where they are asked for: size-cuda weighs the row h200-cu130, which takes 30 GB, and rows builds eight
-rows twice, with nothing in any cache, which takes hours and 20 GB (--rows 2 for a quick try).
+rows twice, with nothing in any cache, which takes an hour and 20 GB (--rows 2 for a quick try).
 
 It builds and proves the row `cpu` first, if that was not done and more than the rules and diagnose is measured. Exit
 code 1 when a limit is exceeded.

@@ -8,7 +8,8 @@ from typing import Any
 
 from envbuild.errors import INTERRUPTED
 from envbuild.pipeline import diffing
-from envbuild.pipeline.sides import NoMatrix, revision, side
+from envbuild.pipeline.revisions import NoMatrix
+from envbuild.pipeline.sides import revision, side
 from envbuild.pipeline.workbench import Workbench
 
 INTERRUPTED_ROW, NOT_BEGUN, FAILED = "interrupted", "not begun", "failed"
