@@ -325,11 +325,9 @@ def test_every_row_is_new_where_there_was_no_matrix(cli: Any, repository: Path) 
     git(root, "commit", "-q", "--allow-empty", "-m", "before")
     git(root, "symbolic-ref", "HEAD", "refs/heads/main")
     git(root, "reset", "-q")
-    # The null revision is what CI systems say of the first push of a branch.
-    for before in ("empty", "0" * 40):
-        done = cli("build", "cpu", "h200-cu130", "--changed-since", before, "--dry-run", "--json")
-        assert [plan["environment"] for plan in done.json["plans"]] == ["cpu", "h200-cu130"]
-        assert f"changed since {before}: cpu, h200-cu130 (of 2)" in done.err
+    done = cli("build", "cpu", "h200-cu130", "--changed-since", "empty", "--dry-run", "--json")
+    assert [plan["environment"] for plan in done.json["plans"]] == ["cpu", "h200-cu130"]
+    assert "changed since empty: cpu, h200-cu130 (of 2)" in done.err
     assert "no row (of 2)" in cli("build", "cpu", "h200-cu130", "--changed-since", "main", "--dry-run").err
     lost = cli("build", "cpu", "--changed-since", "1" * 40, "--dry-run")
     assert lost.code == 2 and "nor a git revision" in lost.err

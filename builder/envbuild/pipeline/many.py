@@ -13,8 +13,6 @@ from envbuild.pipeline.sides import revision, side
 from envbuild.pipeline.workbench import Workbench
 
 INTERRUPTED_ROW, NOT_BEGUN, FAILED = "interrupted", "not begun", "failed"
-# git's null object: what CI systems give as the revision before the first push of a branch (SHA-1, SHA-256).
-_NOTHING = ("0" * 40, "0" * 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +66,11 @@ def stopped(row: str, status: str, seconds: float = 0.0) -> Outcome:
 def changed_since(bench: Workbench, asked: str, names: list[str]) -> list[str]:
     """Those of the rows whose image, or proof, is another one than at a git revision.
 
-    All of them where there was no matrix: at a revision from before it, and at the null revision, which is none.
+    All of them at a revision from before there was a matrix.
 
     Raises:
         InputError: The project is in no git repository, or that has no such revision.
     """
-    if asked in _NOTHING:
-        return names
     try:
         with revision(bench, asked) as before, side(bench, None, strict=True) as after:
             return [
