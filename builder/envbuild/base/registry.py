@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from envbuild.errors import EnvbuildError
+from envbuild.errors import EnvbuildError, InputError
 from envbuild.net import Broken, NetworkError, Untrusted
 from envbuild.registry import Again, NoAccess, NotUnderstood, Reference, Repository, connect, reference
 from envbuild.registry.credentials import Account, account_for
@@ -60,9 +60,13 @@ def manifest_digest(
         logins.extend([found] if found else [])
         return found
 
-    told = _ask(connect(wanted, site, environ, timeout=timeout, attempts=1, account=own), wanted)
-    if told.refused and logins:
+    try:
+        there = connect(wanted, site, environ, timeout=timeout, attempts=1, account=own)
         nobody = connect(wanted, site, environ, timeout=timeout, attempts=1, account=lambda path: None)
+    except InputError:
+        return Told(digest=None, reason="a certificate for it cannot be used")
+    told = _ask(there, wanted)
+    if told.refused and logins:
         # Refused again, the first answer is about the login, which is what can be mended.
         again = _ask(nobody, wanted)
         return told if again.refused else again

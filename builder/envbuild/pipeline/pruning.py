@@ -13,6 +13,7 @@ from envbuild import evidence, store
 from envbuild.engines import ImageInfo
 from envbuild.errors import EnvbuildError
 from envbuild.events import Note
+from envbuild.pipeline.arriving import arrives
 from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.runs import running
 from envbuild.pipeline.workbench import Workbench
@@ -70,11 +71,17 @@ def carry_out(bench: Workbench, items: Sequence[Item]) -> list[Item]:
                 store.remove(Path(item.what))
             elif item.kind == "name":
                 bench.engine.untag(item.what)
-            elif not bench.engine.remove_unnamed(item.what):
+            elif _arrives(bench, item.what) or not bench.engine.remove_unnamed(item.what):
                 bench.sink(Note(message=f"{item.what[:19]} is in use, and stays"))
                 continue
             gone.append(item)
     return gone
+
+
+def _arrives(bench: Workbench, image: str) -> bool:
+    """Whether a pull has it in its hands, or has just given it evidence: it was listed before."""
+    info = bench.engine.image(image)
+    return info is not None and (arrives(bench, info.diff_ids) or bool(evidence.every(info.id, info.diff_ids)))
 
 
 def _images(bench: Workbench, *, candidates: bool) -> Iterator[Item]:

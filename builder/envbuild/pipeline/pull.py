@@ -17,6 +17,7 @@ from envbuild.evidence.record import MAX_BYTES
 from envbuild.judge import archive
 from envbuild.model import Environment, Finding, Level
 from envbuild.pipeline import unpacking
+from envbuild.pipeline.arriving import arriving
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.names import Names, names, refuse_other_bytes
 from envbuild.pipeline.packing import Layers
@@ -174,14 +175,18 @@ def _fetch(bench: Workbench, found: Found, there: Repository, mover: Mover) -> I
     began = time.monotonic()
     total = len(found.manifest.layers)
     mover.event(PhaseStarted(phase="pull", detail=f"{total - found.there} of {total} layers"))
-    incoming = unpacking.Incoming(manifest=found.manifest, config=found.config, skipped=found.there)
-    info = unpacking.unpack(bench.engine, incoming, there, own, mover)
-    _same(bench, info, found)
-    refuse_other_bytes(bench.engine, found.tags[0], info)
-    if found.verified.good:
-        _adopt(found.verified, info)
-    for tag in found.tags:
-        bench.engine.tag(info.id, tag)
+    diff_ids = found.verified.identity.diff_ids
+    with arriving(bench, diff_ids):
+        # Looked at again: who was waited for may have brought them, and who prunes may have taken some away.
+        skipped = unpacking.layers_there(bench.engine, diff_ids)
+        incoming = unpacking.Incoming(manifest=found.manifest, config=found.config, skipped=skipped)
+        info = unpacking.unpack(bench.engine, incoming, there, own, mover)
+        _same(bench, info, found)
+        refuse_other_bytes(bench.engine, found.tags[0], info)
+        if found.verified.good:
+            _adopt(found.verified, info)
+        for tag in found.tags:
+            bench.engine.tag(info.id, tag)
     # The engine has them; what they are called is remembered for a push.
     for diff_id, layer in zip(info.diff_ids, found.manifest.layers, strict=True):
         Layers(folder=own.folder).remember(diff_id, layer)

@@ -139,7 +139,11 @@ def move(shelf: Shelf, place: str, release: str, entries: Sequence[Entry], sink:
         before = _resumed(journal, plan, sink)
         if before is None:
             _refuse_taken(shelf, release, entries)
-            before = {each.repository: shelf.holds(each.repository, "validated") for each in entries}
+            before = {
+                f"{each.repository}:{tag}": shelf.holds(each.repository, tag)
+                for each in entries
+                for tag in (each.own, release, "validated")
+            }
             store.write_json(journal, {**plan, "before": before})
         _move(shelf, release, entries, before, journal)
         store.remove(journal)
@@ -154,12 +158,22 @@ def move(shelf: Shelf, place: str, release: str, entries: Sequence[Entry], sink:
 def _refuse_taken(shelf: Shelf, release: str, entries: Sequence[Entry]) -> None:
     for each in entries:
         for tag in (release, each.own):
-            held = shelf.holds(each.repository, tag)
-            if held not in (None, each.image):
-                raise GateError(
-                    f"{each.repository}:{tag} is another image already ({str(held)[:19]}); it is never overwritten",
-                    hint="Such a name is given once. Take another one for this release." if tag == release else "",
-                )
+            _free(shelf, each, tag)
+
+
+def _free(shelf: Shelf, entry: Entry, tag: str) -> bool:
+    """Whether a name that is given once names nothing yet; False where it names the image.
+
+    Raises:
+        GateError: It names another one.
+    """
+    held = shelf.holds(entry.repository, tag)
+    if held not in (None, entry.image):
+        raise GateError(
+            f"{entry.repository}:{tag} is another image already ({str(held)[:19]}); it is never overwritten",
+            hint="Such a name is given once. Take another one for this release." if tag != entry.own else "",
+        )
+    return held is None
 
 
 def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str, str | None], journal: Path) -> None:
@@ -168,11 +182,14 @@ def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str
     try:
         for each in entries:
             for tag in (each.own, release):
-                if shelf.holds(each.repository, tag) != each.image:
-                    made.append((each.repository, tag))
+                # Again, and not only before the first one: somebody else may have given it since, to another image.
+                free = _free(shelf, each, tag)
+                if before.get(f"{each.repository}:{tag}") is None:
+                    made.append((each.repository, tag))  # by us, or by the run that was killed
+                if free:
                     shelf.point(each.repository, tag, each.image)
         for each in entries:
-            if before[each.repository] != each.image:
+            if before.get(f"{each.repository}:validated") != each.image:
                 moved.append(each)
                 shelf.point(each.repository, "validated", each.image)
     except EnvbuildError as error:
@@ -191,7 +208,7 @@ def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str
 
 def _back(shelf: Shelf, moved: Sequence[Entry], before: dict[str, str | None]) -> Iterator[str]:
     for each in moved:
-        old = before[each.repository]
+        old = before.get(f"{each.repository}:validated")
         if old is None:
             yield from _cleared(shelf, each.repository, "validated")
         else:

@@ -138,6 +138,18 @@ class Session:
         """
         return self._wire.blocks(response, self.place(response.url), limit, decode=False)
 
+    def heed(self, error: NetworkError) -> None:
+        """Wait as long as the registry asked for, before it is asked anything else.
+
+        Raises:
+            NetworkError: The same, where that is longer than is sensible.
+        """
+        if error.wait > _LONGEST_WAIT:
+            raise error
+        if error.wait:
+            self._sink(Note(message=f"{self.address} answers {error.status}; going on in {error.wait:.0f} s"))
+            self.pause(error.wait)
+
     def place(self, url: str) -> str:
         """What messages call a URL: without credentials and without a storage's signed query."""
         return shown(url)
@@ -165,9 +177,9 @@ class Session:
                 if response.status_code in request.ok:
                     return read(response)
             except Broken as error:
-                if last:
+                if last or error.wait > _LONGEST_WAIT:
                     raise Again(f"{error.place}: {error.reason}", hint=AGAIN_HINT) from error
-                self.pause(backoff(attempt))
+                self.pause(error.wait or backoff(attempt))
                 continue
             if response.status_code not in _AGAIN:
                 self._refuse(response, request.access)
@@ -176,7 +188,7 @@ class Session:
 
     def _patience(self, response: requests.Response, attempt: int, *, last: bool, access: Access) -> float:
         """How long to wait after an answer that may be another one later."""
-        asked = retry_after(response.headers.get("Retry-After", ""))
+        asked = retry_after(response.headers)
         wait = backoff(attempt) if asked is None else asked
         if last or wait > _LONGEST_WAIT:
             self._refuse(response, access)
@@ -277,10 +289,11 @@ class Session:
                 hint=f"{login} as somebody who may" if account else f"Log in, and this uses it too: {login}",
             )
         else:
-            asked = retry_after(response.headers.get("Retry-After", ""))
+            asked = retry_after(response.headers)
             patience = f", and asks to wait {asked:.0f} seconds" if asked else ""
             message = f"{place}: the registry answers {status}{patience}{tail}"
             failure = Again(message, hint=AGAIN_HINT) if status in _AGAIN else NetworkError(message)
+            failure.wait = asked or 0.0
         failure.status = status
         raise failure
 
