@@ -89,6 +89,8 @@ def reason(error: BaseException) -> str:
     """The innermost cause, in a few words: the texts around it repeat URLs."""
     inner: Any = innermost(error)
     said = getattr(inner, "strerror", None)
+    if not said and str(inner).startswith("Tunnel connection failed: "):
+        said = f"the proxy answers {str(inner).partition(': ')[2]}"[:100]  # http.client's: a status and its words
     return str(said) if said else type(inner).__name__
 
 

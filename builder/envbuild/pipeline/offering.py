@@ -21,9 +21,9 @@ def offer(bench: Workbench, env: Environment, wanted: Names) -> str:
         return ""
     # A row's own image has no mirror.
     site = bench.site.model_copy(update={"base": BaseSection()})
-    there = manifest_digest(wanted.proven, site, timeout=SECONDS, environ=bench.environ)
+    there = manifest_digest(wanted.proven, site, timeout=SECONDS, environ=bench.environ, login_seconds=SECONDS)
     if there.digest is None:
         return ""
-    moving = manifest_digest(wanted.moving, site, timeout=SECONDS, environ=bench.environ)
+    moving = manifest_digest(wanted.moving, site, timeout=SECONDS, environ=bench.environ, login_seconds=SECONDS)
     how = "" if moving.digest == there.digest else " --locked"
     return f"the registry has a proven image of these inputs; to take it and not build: envbuild pull {env.name}{how}"

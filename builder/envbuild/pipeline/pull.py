@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,8 +106,8 @@ def pull(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> t
         EngineError: The engine or the disk (exit 3).
     """
     mover = Mover(sink=bench.sink, verb="fetching")
-    with tempfile.TemporaryDirectory(prefix="pull-", dir=store.make_folder(bench.cache)) as scratch:
-        found, there = _find(bench, name, wish, mover, Path(scratch))
+    with store.scratch(bench.cache, "pull-") as scratch:
+        found, there = _find(bench, name, wish, mover, scratch)
         _refuse(found, wish)
         _refuse_taken(bench, found)
         return found, None if dry_run else _fetch(bench, found, there, mover)
