@@ -71,18 +71,19 @@ mount -t tmpfs -o "$size" none "$disk" || exit 90
 [ "$from" = none ] || cp -a "$from/." "$disk/" || exit 91
 "$@" > /dev/null; echo $?
 read -r go
-mount -o remount,size=64m,nr_inodes=100000 "$disk" || exit 92
+mount -o remount,size=256m,nr_inodes=100000 "$disk" || exit 92
 "$@" > /dev/null; echo $?
 """
 
 
 def on_a_small_disk(
-    world: World, size: str, origin: Path | None, *arguments: str, between: Callable[[bool], None]
+    world: World, size: str, origin: Path | None, *arguments: str, between: Callable[[bool], None], fills: str = ""
 ) -> bool:
     """Run a command with its store on a real file system of that size, and again with room; whether it was too small.
 
     Args:
         between: Called after the first run, with whether it ended well.
+        fills: At the first request of this kind somebody else fills the disk; it is free again for the second run.
     """
     disk = world.folder / f"disk-{secrets.token_hex(3)}"
     disk.mkdir()
@@ -97,6 +98,16 @@ def on_a_small_disk(
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said, "text": True}
         with subprocess.Popen(argv, env=env, **pipes) as run:
             assert run.stdin is not None and run.stdout is not None
+            rest = Path(f"/proc/{run.pid}/root{disk}/rest")
+
+            def fill(exchange: Exchange) -> None:
+                with contextlib.suppress(OSError), rest.open("wb", buffering=0) as file:
+                    while file.write(bytes(4096)):
+                        pass
+                exchange.relay()
+
+            if fills:
+                world.front.on(fills, fill, 1)
             first = run.stdout.readline().strip()
             text = log.read_text()
             assert first in ("0", "3") and "Traceback" not in text, (size, first, text, world.local, world.names.proven)
@@ -104,6 +115,7 @@ def on_a_small_disk(
                 # What is full is named, and what can be done.
                 assert "rror:" in text and ("ENVBUILD_HOME" in text or "[paths] cache" in text), (size, text)
             between(first == "0")
+            rest.unlink(missing_ok=True)
             run.stdin.write("\n")
             run.stdin.close()
             assert run.stdout.readline().strip() == "0", (size, log.read_text())
@@ -112,7 +124,7 @@ def on_a_small_disk(
 
 # Of a store that takes some 5 MiB: what there is room for, in bytes and in files.
 SIZES = ("size=16k", "size=64k", "size=400k", "size=2m", "size=3m", "size=4m", "size=5m")
-FILES = tuple(f"size=64m,nr_inodes={count}" for count in (2, 4, 8, 12, 16, 24, 32))
+FILES = tuple(f"size=256m,nr_inodes={count}" for count in (2, 4, 8, 12, 16, 24, 32))
 
 
 def test_a_disk_that_is_full_stops_a_pull_and_leaves_no_name(world: World) -> None:
@@ -120,16 +132,25 @@ def test_a_disk_that_is_full_stops_a_pull_and_leaves_no_name(world: World) -> No
     world.prove(info)
     world.push()
 
+    subject = world.there.manifest("validated")
+    assert isinstance(subject, Manifest)
+    large = f"^GET .*/blobs/{subject.layers[1].digest}"
+
     def between(well: bool) -> None:
         assert well or world.local == set()
 
     full = 0
+    key = ("--key", str(world.folder / "farm.pub"))
     for size in (*SIZES, *FILES):
         world.forget()
-        key = ("--key", str(world.folder / "farm.pub"))
         full += on_a_small_disk(world, size, None, "pull", "cpu", *key, between=between)
         assert world.engine.image(world.names.moving).id == info.id, size  # type: ignore[union-attr]
     assert full >= 8
+    # And one that is full all at once, in the middle of a layer, when it was asked already whether there is room.
+    world.forget()
+    world.front.reset()
+    assert on_a_small_disk(world, "size=80m", None, "pull", "cpu", *key, between=between, fills=large)
+    assert world.engine.image(world.names.moving).id == info.id  # type: ignore[union-attr]
 
 
 def test_a_disk_that_is_full_stops_a_push_and_leaves_no_name(world: World) -> None:
