@@ -261,7 +261,10 @@ def kills(bench: Workbench) -> list[str]:
         done = process.run(argv, cwd=ROOT, env=env, timeout=_KILLS_SECONDS)
         if done.returncode != 0:
             raise EnvbuildError(f"pytest ended with {done.returncode}:\n{done.stdout[-4000:]}")
-        found = [json.loads(line) for line in report.read_text().splitlines()]
+        return _kills([json.loads(line) for line in report.read_text().splitlines()])
+
+
+def _kills(found: list[dict[str, Any]]) -> list[str]:
     lines = [
         f"{ROUNDS} rounds of each command, against a real registry (Debian's docker-registry) behind a front that "
         "counts bytes and requests, an image of 5 MiB in two layers, and the engine below. Every round begins with "

@@ -123,8 +123,8 @@ def on_a_small_disk(
 
 
 # Of a store that takes some 5 MiB: what there is room for, in bytes and in files.
-SIZES = ("size=16k", "size=64k", "size=400k", "size=2m", "size=3m", "size=4m", "size=5m")
-FILES = tuple(f"size=256m,nr_inodes={count}" for count in (2, 4, 8, 12, 16, 24, 32))
+SIZES = ("size=16k", "size=400k", "size=5m")
+FILES = tuple(f"size=256m,nr_inodes={count}" for count in (2, 8, 16, 32))
 
 
 def test_a_disk_that_is_full_stops_a_pull_and_leaves_no_name(world: World) -> None:
@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_stops_a_pull_and_leaves_no_name(world: World) -> No
         world.forget()
         full += on_a_small_disk(world, size, None, "pull", "cpu", *key, between=between)
         assert world.engine.image(world.names.moving).id == info.id, size  # type: ignore[union-attr]
-    assert full >= 8
+    assert full >= 5
     # And one that is full all at once, in the middle of a layer, when it was asked already whether there is room.
     world.forget()
     world.front.reset()
@@ -161,8 +161,8 @@ def test_a_disk_that_is_full_stops_a_push_and_leaves_no_name(world: World) -> No
         shutil.rmtree(pusher / folder, ignore_errors=True)
     need = sum(path.stat().st_size for path in pusher.rglob("*") if path.is_file())
     count = sum(1 for _ in pusher.rglob("*"))
-    sizes = [f"size={need // 1024 + more}k" for more in (40, 200, 1500, 2500, 4000)]
-    files = [f"size=64m,nr_inodes={count + more}" for more in (3, 4, 6, 8, 12, 16, 20)]
+    sizes = [f"size={need // 1024 + more}k" for more in (40, 1500, 3000)]
+    files = [f"size=64m,nr_inodes={count + more}" for more in (3, 6, 12, 20)]
 
     def between(well: bool) -> None:
         assert well or world.remote == set()
@@ -173,7 +173,7 @@ def test_a_disk_that_is_full_stops_a_push_and_leaves_no_name(world: World) -> No
         key = ("--key", str(world.folder / "farm.pem"))
         full += on_a_small_disk(world, size, pusher, "push", "cpu", *key, between=between)
         assert world.remote == {world.names.proven.rpartition(":")[2], "validated"}, size
-    assert full >= 6
+    assert full >= 4
 
 
 # --- others at the same time ------------------------------------------------------------------------------------------

@@ -131,6 +131,56 @@ def test_a_run_that_was_killed_is_finished_by_the_next_and_stands_in_the_way_of_
     move(there.shelf, there.place, "2027.1", there.entries[:1], discard)
 
 
+class FakeShelf:
+    """A shelf in memory whose names can all be taken away again, which a registry of distribution 2.x cannot."""
+
+    def __init__(self) -> None:
+        self.names: dict[tuple[str, str], str] = {}
+        self.fails: tuple[str, str, type[BaseException]] | None = None
+
+    def holds(self, repository: str, tag: str) -> str | None:
+        return self.names.get((repository, tag))
+
+    def point(self, repository: str, tag: str, image: str) -> None:
+        if self.fails is not None and self.fails[:2] == (repository, tag):
+            raise self.fails[2]("not today")
+        self.names[repository, tag] = image
+
+    def clear(self, repository: str, tag: str) -> None:
+        self.names.pop((repository, tag), None)
+
+
+def test_a_name_that_others_give_meanwhile_is_never_overwritten() -> None:
+    entries = [Entry(environment=row, repository=row, image=f"{row}-new", own="id") for row in ROWS]
+    shelf = FakeShelf()
+    shelf.names = {(row, "validated"): f"{row}-old" for row in ROWS} | {("a", "id"): "a-new"}
+    before = dict(shelf.names)
+    # Killed in the middle; then somebody else gives the release's name to another image of a row.
+    shelf.fails = ("b", "validated", Killed)
+    with pytest.raises(Killed):
+        move(shelf, "there", "2026.12", entries, discard)
+    assert shelf.names["a", "validated"] == "a-new"
+    shelf.names["c", "2026.12"] = "another"
+    shelf.fails = None
+    with pytest.raises(GateError, match="never overwritten"):
+        move(shelf, "there", "2026.12", entries, discard)
+    # And all is as it was before the run that was killed: its names are gone, too, and theirs is not.
+    assert shelf.names == {**before, ("c", "2026.12"): "another"}
+    # The same between looking at all names and moving the first one.
+    del shelf.names["c", "2026.12"]
+
+    class Racing(FakeShelf):
+        def point(self, repository: str, tag: str, image: str) -> None:
+            super().point(repository, tag, image)
+            self.names["c", "2026.12"] = "another"
+
+    racing = Racing()
+    racing.names = dict(before)
+    with pytest.raises(GateError, match="never overwritten"):
+        move(racing, "elsewhere", "2026.12", entries, discard)
+    assert racing.names == {**before, ("c", "2026.12"): "another"}
+
+
 def test_the_same_on_an_engine(engine: DockerEngine, tmp_path: Path) -> None:
     prefix = f"envbuild-test-{secrets.token_hex(3)}"
     entries = []

@@ -177,26 +177,20 @@ def _free(shelf: Shelf, entry: Entry, tag: str) -> bool:
 
 
 def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str, str | None], journal: Path) -> None:
-    made: list[tuple[str, str]] = []
-    moved: list[Entry] = []
     try:
         for each in entries:
             for tag in (each.own, release):
                 # Again, and not only before the first one: somebody else may have given it since, to another image.
-                free = _free(shelf, each, tag)
-                if before.get(f"{each.repository}:{tag}") is None:
-                    made.append((each.repository, tag))  # by us, or by the run that was killed
-                if free:
+                if _free(shelf, each, tag):
                     shelf.point(each.repository, tag, each.image)
         for each in entries:
             if before.get(f"{each.repository}:validated") != each.image:
-                moved.append(each)
                 shelf.point(each.repository, "validated", each.image)
     except EnvbuildError as error:
         left = [
-            *_back(shelf, moved, before),
-            *(name for repository, tag in made for name in _cleared(shelf, repository, tag)),
-        ]
+            name for each in entries for tag in ("validated", release, each.own)
+            for name in _back(shelf, each, tag, before.get(f"{each.repository}:{tag}"))
+        ]  # fmt: skip
         if left:
             raise EngineError(
                 f"{error.message}\nand {', '.join(left)} could not be put back",
@@ -206,23 +200,19 @@ def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str
         raise
 
 
-def _back(shelf: Shelf, moved: Sequence[Entry], before: dict[str, str | None]) -> Iterator[str]:
-    for each in moved:
-        old = before.get(f"{each.repository}:validated")
-        if old is None:
-            yield from _cleared(shelf, each.repository, "validated")
-        else:
-            with contextlib.suppress(EnvbuildError):
-                shelf.point(each.repository, "validated", old)
-                continue
-            yield f"{each.repository}:validated"
-
-
-def _cleared(shelf: Shelf, repository: str, tag: str) -> Iterator[str]:
-    with contextlib.suppress(EnvbuildError):
-        shelf.clear(repository, tag)
+def _back(shelf: Shelf, entry: Entry, tag: str, old: str | None) -> Iterator[str]:
+    """Put a name back that this run has moved, or the one before it that was killed; the name, where that fails."""
+    if old == entry.image:
         return
-    yield f"{repository}:{tag}"
+    with contextlib.suppress(EnvbuildError):
+        # What names something else by now is somebody else's.
+        if shelf.holds(entry.repository, tag) == entry.image:
+            if old is None:
+                shelf.clear(entry.repository, tag)
+            else:
+                shelf.point(entry.repository, tag, old)
+        return
+    yield f"{entry.repository}:{tag}"
 
 
 def _resumed(journal: Path, plan: dict[str, Any], sink: Sink) -> dict[str, str | None] | None:
