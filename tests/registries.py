@@ -106,7 +106,7 @@ def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
 class Authority:
     """A private CA, and a certificate of it for this machine: ``bundle``, ``certificate``, ``key``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, called: str = "A site's CA") -> None:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -121,7 +121,7 @@ class Authority:
             return (
                 x509.CertificateBuilder()
                 .subject_name(name(subject))
-                .issuer_name(name("A site's CA"))
+                .issuer_name(name(called))
                 .public_key(key.public_key())
                 .serial_number(x509.random_serial_number())
                 .not_valid_before(now - datetime.timedelta(days=1))
@@ -129,7 +129,7 @@ class Authority:
             )
 
         root, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-        own = begun("A site's CA", root).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        own = begun(called, root).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         server = begun("localhost", leaf).add_extension(x509.SubjectAlternativeName(names), critical=False)
         self.bundle, self.certificate, self.key = (folder / each for each in ("ca.pem", "server.pem", "server.key"))

@@ -108,7 +108,7 @@ def test_a_registrys_own_ca_and_client_certificate_are_dockers(
     """A registry that wants a certificate of us and has one of its own CA; and another host that must not see ours."""
     for name in ("registry", "a", "b"):
         (tmp_path / name).mkdir()
-    authority, stranger = Authority(tmp_path / "a"), Authority(tmp_path / "b")
+    authority, stranger = Authority(tmp_path / "a"), Authority(tmp_path / "b", "A stranger's CA")
     with registries.running(binary, tmp_path / "registry", tls=authority, clients=authority) as address:
         for files in (
             {},
@@ -130,6 +130,9 @@ def test_a_registrys_own_ca_and_client_certificate_are_dockers(
         site = tmp_path / "site.pem"
         site.write_bytes(stranger.bundle.read_bytes())
         assert repository(address, there.path, ca=site).has_blob(blob.digest)
+        (own / "b.crt").rename(own / "b.kept")
+        assert repository(address, there.path, ca=authority.bundle).has_blob(blob.digest)
+        (own / "b.kept").rename(own / "b.crt")
         # For this registry alone: by its port, and not for the storage that it sends to.
         (folder / address.partition(":")[0]).mkdir()
         assert certificates_for(("127.0.0.1:1",), {}).client is None
@@ -491,8 +494,8 @@ def test_a_proxy_is_for_others_and_no_proxy_says_for_whom_not(front: Front) -> N
         ("printf '\\377\\376\\000'", "something else than a login"),
         ("exit 7", "exit code 7"),
         ("kill -9 $$", "does not tell"),
-        ("exec yes", "prints more than|did not end"),
-        ("exec yes >&2", "prints more than|did not end"),
+        ("exec yes", "prints more than"),
+        ("exec yes >&2", "prints more than"),
         ("exec sleep 1000", "did not end within"),
         ("sleep 1000 & echo {}", "something else than a login|did not end within"),
         ('echo \'{"Username": 1, "Secret": []}\'', "something else than a login"),
