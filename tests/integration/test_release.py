@@ -125,60 +125,73 @@ def test_a_run_that_was_killed_is_finished_by_the_next_and_stands_in_the_way_of_
     assert mixed != there.old and mixed != there.new
     with pytest.raises(GateError, match="was begun and not finished") as stopped:
         move(there.shelf, there.place, "2027.1", there.entries[:1], discard)
-    assert "promote --set 2026.12 a b c" in stopped.value.hint
+    assert "promote --set 2026.12 --remote a b c" in stopped.value.hint
     move(there.shelf, there.place, "2026.12", there.entries, discard)
     assert there.tags("validated") == there.new
     move(there.shelf, there.place, "2027.1", there.entries[:1], discard)
 
 
+def test_a_name_that_was_taken_after_a_run_was_killed_is_not_overwritten(remote: tuple[Remote, Front]) -> None:
+    there, _ = remote
+    last = there.entries[-1].repository
+
+    class Dying(RegistryShelf):
+        def point(self, repository: str, tag: str, image: str) -> None:
+            if tag == "2026.12" and repository == last:
+                raise Killed
+            super().point(repository, tag, image)
+
+    with pytest.raises(Killed):
+        move(Dying(there.repositories), there.place, "2026.12", there.entries, discard)
+    other = there.image(last, "2026.12")
+    with pytest.raises(GateError, match="is another image already"):
+        move(there.shelf, there.place, "2026.12", there.entries, discard)
+    assert there.shelf.holds(last, "2026.12") == other and there.tags("validated") == there.old
+    move(there.shelf, there.place, "2027.1", there.entries, discard)
+
+
+def test_what_somebody_moved_after_a_run_was_killed_moves_with_the_rest(remote: tuple[Remote, Front]) -> None:
+    there, _ = remote
+    first = there.entries[0]
+    there.shelf.point(first.repository, "validated", first.image)
+
+    class Dying(RegistryShelf):
+        def point(self, repository: str, tag: str, image: str) -> None:
+            if tag == "validated":
+                raise Killed
+            super().point(repository, tag, image)
+
+    with pytest.raises(Killed):
+        move(Dying(there.repositories), there.place, "2026.12", there.entries, discard)
+    there.image(first.repository, "validated")
+    move(there.shelf, there.place, "2026.12", there.entries, discard)
+    assert there.tags("validated") == there.new
+
+
 class FakeShelf:
     """A shelf in memory whose names can all be taken away again, which a registry of distribution 2.x cannot."""
 
-    def __init__(self) -> None:
-        self.names: dict[tuple[str, str], str] = {}
-        self.fails: tuple[str, str, type[BaseException]] | None = None
+    def __init__(self, names: dict[tuple[str, str], str]) -> None:
+        self.names = dict(names)
 
     def holds(self, repository: str, tag: str) -> str | None:
         return self.names.get((repository, tag))
 
     def point(self, repository: str, tag: str, image: str) -> None:
-        if self.fails is not None and self.fails[:2] == (repository, tag):
-            raise self.fails[2]("not today")
         self.names[repository, tag] = image
+        self.names["c", "2026.12"] = "another"  # somebody else, between the first look and this one's turn
 
     def clear(self, repository: str, tag: str) -> None:
         self.names.pop((repository, tag), None)
 
 
-def test_a_name_that_others_give_meanwhile_is_never_overwritten() -> None:
+def test_a_name_that_others_give_while_the_first_ones_move_is_not_overwritten() -> None:
     entries = [Entry(environment=row, repository=row, image=f"{row}-new", own="id") for row in ROWS]
-    shelf = FakeShelf()
-    shelf.names = {(row, "validated"): f"{row}-old" for row in ROWS} | {("a", "id"): "a-new"}
-    before = dict(shelf.names)
-    # Killed in the middle; then somebody else gives the release's name to another image of a row.
-    shelf.fails = ("b", "validated", Killed)
-    with pytest.raises(Killed):
-        move(shelf, "there", "2026.12", entries, discard)
-    assert shelf.names["a", "validated"] == "a-new"
-    shelf.names["c", "2026.12"] = "another"
-    shelf.fails = None
+    before = {(row, "validated"): f"{row}-old" for row in ROWS} | {("a", "id"): "a-new"}
+    shelf = FakeShelf(before)
     with pytest.raises(GateError, match="never overwritten"):
         move(shelf, "there", "2026.12", entries, discard)
-    # And all is as it was before the run that was killed: its names are gone, too, and theirs is not.
-    assert shelf.names == {**before, ("c", "2026.12"): "another"}
-    # The same between looking at all names and moving the first one.
-    del shelf.names["c", "2026.12"]
-
-    class Racing(FakeShelf):
-        def point(self, repository: str, tag: str, image: str) -> None:
-            super().point(repository, tag, image)
-            self.names["c", "2026.12"] = "another"
-
-    racing = Racing()
-    racing.names = dict(before)
-    with pytest.raises(GateError, match="never overwritten"):
-        move(racing, "elsewhere", "2026.12", entries, discard)
-    assert racing.names == {**before, ("c", "2026.12"): "another"}
+    assert shelf.names == {**before, ("c", "2026.12"): "another"}, "what was made is gone, theirs is not"
 
 
 def test_the_same_on_an_engine(engine: DockerEngine, tmp_path: Path) -> None:
