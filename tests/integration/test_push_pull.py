@@ -40,7 +40,7 @@ from envbuild.pipeline.wanted import Wanted, parse_age
 from envbuild.pipeline.workbench import Workbench
 from envbuild.registry import Blobs, parse
 from registries import Exchange
-from shipping import REPOSITORY, World
+from worlds import REPOSITORY, World
 
 MIB = 1 << 20
 LAYERS = r"^GET .*/blobs/"

@@ -34,7 +34,7 @@ from envbuild.pipeline.remote import repository
 from envbuild.registry import Blobs, Descriptor, Manifest, Repository, parse, push_blob
 from envbuild.registry.manifests import OCI_INDEX, OCI_LAYER, OCI_MANIFEST, digest_of, dump
 from registries import Exchange
-from shipping import REPOSITORY, World
+from worlds import REPOSITORY, World
 
 MIB = 1 << 20
 LAYERS = r"^GET .*/blobs/"

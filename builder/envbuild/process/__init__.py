@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from threading import Thread
 from typing import IO
 
 from envbuild.errors import EngineError
-from envbuild.process.child import GRACE_SECONDS, end, environment, own, start
+from envbuild.process.child import GRACE_SECONDS, end, environment, own, signal_group, start
 from envbuild.process.crew import Member, crew
 from envbuild.process.watching import listen, watch
 
