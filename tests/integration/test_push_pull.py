@@ -244,7 +244,9 @@ def _killed(world: World, home: str, *arguments: str, rolled: random.Random) -> 
     done = threading.Event()
     found: dict[str, object] = {"command": arguments[0]}
     kind, timers = rolled.choice(("byte", "byte", "request", "while after a request")), list[threading.Timer]()
-    point = rolled.randrange(50_000, 5 * MIB) if kind == "byte" else rolled.randrange(1, 60)
+    # A pull asks some 20 times, a push some 60 times.
+    requests = 60 if arguments[0] == "push" else 20
+    point = rolled.randrange(50_000, 5 * MIB) if kind == "byte" else rolled.randrange(1, requests)
     delay = rolled.uniform(0.0, 1.0)
 
     def kill() -> None:
