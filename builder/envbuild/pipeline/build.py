@@ -17,6 +17,7 @@ from envbuild.pipeline.image import base_label, build_image
 from envbuild.pipeline.known import Known, place, remember
 from envbuild.pipeline.locate import locate, not_a_rows_own, own_target, require_level
 from envbuild.pipeline.names import Names, derived_names, give, names
+from envbuild.pipeline.offering import offer
 from envbuild.pipeline.prepare import Target, find_lock, prepare, require_clean
 from envbuild.pipeline.proof import Proof, Wish
 from envbuild.pipeline.prove import SMOKE_SECONDS, foresee, note_unsigned, prove, proven
@@ -202,6 +203,8 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
             hint=f"If it may go, remove its name, and build again: docker rmi {wanted.proven}",
         )
     foresee(bench, target.env, options.wish)
+    if not options.no_cache and (elsewhere := offer(bench, target.env, wanted)):
+        bench.sink(Note(message=elsewhere))
     room.require(bench, [target])
     machine = bench.engine.info()
     compilers = options.compilers or room.compilers(cpus=machine.cpus, memory_bytes=machine.memory_bytes)

@@ -90,8 +90,9 @@ def look_up(bench: Workbench, ref: str, platforms: tuple[str, ...], sink: Sink) 
 def _manifest(there: Repository, wanted: str, ref: str, platforms: tuple[str, ...]) -> Manifest:
     found = there.manifest(wanted)
     if isinstance(found, Index):
-        fitting = [each for each in found.manifests if each.platform in platforms]
-        if len(fitting) != 1:
+        # "the first matching entry SHOULD be used" (OCI image specification 1.1, image-index.md).
+        fitting = [each for each in found.manifests if _bare(each.platform) in platforms]
+        if not fitting:
             said = ", ".join(filter(None, (each.platform for each in found.manifests))) or "none that is named"
             raise GateError(f"{ref} is for {said}, and not for {' or '.join(platforms)}")
         found = there.manifest(fitting[0].digest)
@@ -100,7 +101,12 @@ def _manifest(there: Repository, wanted: str, ref: str, platforms: tuple[str, ..
     return found
 
 
+def _bare(platform: str) -> str:
+    """A platform without the variant that its architecture has anyway: ``linux/arm64/v8`` is ``linux/arm64``."""
+    return platform.removesuffix("/v8") if platform.endswith("/arm64/v8") else platform
+
+
 def _config(there: Repository, own: Blobs, manifest: Manifest) -> bytes:
     if manifest.config.size > _MAX_CONFIG:
         raise EngineError(f"{there.name}: the image's config has {manifest.config.size} bytes, which is none")
-    return own.fetch(there, manifest.config).read_bytes()
+    return own.read(there, manifest.config)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from envbuild.engines import Engine, ImageInfo
 from envbuild.errors import EngineError
@@ -86,7 +87,7 @@ def unpack(engine: Engine, incoming: Incoming, there: Repository, blobs: Blobs, 
     with ThreadPoolExecutor(_LINES) as pool:
         coming = {blob.digest: pool.submit(one, name, blob) for name, blob in wanted}
         try:
-            engine.load(_archive(incoming, coming))
+            engine.load(_archive(incoming, coming, lambda blob: blobs.opened(there, blob)))
         except BaseException:
             # The pool waits for what runs: nobody else does.
             mover.stop()
@@ -114,7 +115,9 @@ def _by_layers(engine: Engine, diff_ids: tuple[str, ...]) -> ImageInfo | None:
     return max(found, key=lambda info: info.created, default=None)
 
 
-def _archive(incoming: Incoming, coming: Mapping[str, Future[Path]]) -> Iterator[bytes]:
+def _archive(
+    incoming: Incoming, coming: Mapping[str, Future[Path]], opened: Callable[[Descriptor], BinaryIO]
+) -> Iterator[bytes]:
     """An image as ``docker load`` takes it: manifest.json, config, layers as they are packed and as they come."""
     layers = incoming.manifest.layers
     name = f"{incoming.manifest.config.digest.removeprefix('sha256:')}.json"
@@ -124,9 +127,9 @@ def _archive(incoming: Incoming, coming: Mapping[str, Future[Path]]) -> Iterator
     yield from _member(name, incoming.config)
     for _, layer in incoming.wanted:
         path = coming[layer.digest].result()
-        yield _header(f"{layer.digest.removeprefix('sha256:')}/layer.tar", layer.size)
         try:
-            with path.open("rb") as file:
+            with opened(layer) as file:
+                yield _header(f"{layer.digest.removeprefix('sha256:')}/layer.tar", layer.size)
                 while block := file.read(_CHUNK):
                     yield block
         except OSError as error:
