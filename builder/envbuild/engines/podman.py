@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from envbuild import process
-from envbuild.engines import cdi, podman_build, podman_run, registries, seccomp
+from envbuild.engines import cdi, podman_build, podman_builds, podman_run, registries, seccomp
 from envbuild.engines.container import say_refused
 from envbuild.engines.images import familiar, image_info, matches
+from envbuild.engines.incoming import Fetched, Incoming, archive, fill
 from envbuild.engines.podman_argv import keeps_id, podman_argv
 from envbuild.engines.podman_pull import Progress
 from envbuild.engines.podman_run import Client, hint
@@ -26,7 +28,7 @@ from envbuild.engines.types import (
     EngineInfo,
     ImageInfo,
     RemoteAnswer,
-)
+)  # fmt: skip
 from envbuild.errors import EngineError
 from envbuild.events import Sink, discard
 
@@ -68,11 +70,6 @@ class PodmanEngine:
         return self._client.endpoint is None or self._client.endpoint.startswith("unix://")
 
     @property
-    def rootless(self) -> bool:
-        """Whether it runs without root."""
-        return self._client.rootless
-
-    @property
     def gpu_obstacle(self) -> str:
         """Why it cannot give GPUs to a container, as far as that is known beforehand; empty when it may."""
         if self.local and not cdi.specifications():
@@ -92,8 +89,8 @@ class PodmanEngine:
 
     def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
         """The command line that starts a container, for people."""
-        keep_id = keeps_id(spec, rootless=self.rootless)
         client = self._client
+        keep_id = keeps_id(spec, rootless=client.rootless)
         return podman_argv(
             client.program, client.endpoint, spec, keep_id=keep_id, limits=client.limits, seccomp=client.seccomp
         )
@@ -110,7 +107,7 @@ class PodmanEngine:
             cpus=int(host.get("cpus", 0)),
             memory_bytes=int(host.get("memTotal", 0)),
             runtimes=(str((host.get("ociRuntime") or {}).get("name", "")),),
-            rootless=self.rootless,
+            rootless=self._client.rootless,
         )
 
     def image(self, ref: str) -> ImageInfo | None:
@@ -133,13 +130,22 @@ class PodmanEngine:
         return tuple(map(_info_of, found))
 
     @property
-    def takes_sparse_archives(self) -> bool:
-        """It does not: every layer has to be in the archive."""
-        return False
+    def skips_layers(self) -> bool:
+        """Whether it takes an image without the layers that it has: it does, where no service is between."""
+        return self._client.endpoint is None
 
-    def load(self, archive: Iterator[bytes]) -> None:
-        """Take in an image as ``podman load`` does."""
-        done = process.feed(self._client.line("load", "--quiet"), archive)
+    def take(self, incoming: Incoming, fetched: Fetched) -> None:
+        """Take in an image: as a folder, or as an archive where a service would have to read that."""
+        if not self.skips_layers:
+            self.load(archive(incoming, fetched))
+            return
+        with tempfile.TemporaryDirectory(prefix="envbuild-incoming-") as name:
+            fill(Path(name), incoming, fetched)
+            self._do("take in the image", "pull", "--quiet", f"dir:{name}", timeout=_TRANSFER_SECONDS)
+
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """Take in an exported image as ``podman load`` does."""
+        done = process.feed(self._client.line("load", "--quiet"), pieces)
         if done.returncode != 0:
             raise EngineError(f"the engine does not take the image: {process.last_words(done.stderr)}",
                               hint=hint(done.stderr))  # fmt: skip
@@ -201,10 +207,6 @@ class PodmanEngine:
         if code != 0:
             raise EngineError(f"cannot pull {ref}: {progress.error}", hint=hint(progress.error))
 
-    def remote_digest(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> str | None:
-        """The manifest digest that the registry has for ``ref``; None when it does not answer with one."""
-        return self.ask_registry(ref, timeout).digest
-
     def ask_registry(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> RemoteAnswer:
         """Ask the registry what ``ref`` is: from here, since podman has no such question."""
         return registries.ask(ref, timeout)
@@ -227,17 +229,13 @@ class PodmanEngine:
         return spec
 
     def containers(self, label: str) -> tuple[ContainerInfo, ...]:
-        """Every container, running or not, with this ``key=value`` label."""
-        found = self._json("list containers", "ps", "--all", "--no-trunc", "--filter", f"label={label}",
-                           "--format", "json")  # fmt: skip
+        """Every container, running or not, with this ``key=value`` label; also what a killed build has left."""
+        found = self._json("list containers", "ps", "--all", "--external", "--no-trunc", "--format", "json")
+        name, _, value = label.partition("=")
+        made = tuple(map(_container, found))
+        left = podman_builds.working(found, podman_builds.places(self._said.get("store") or {}) if self.local else None)
         return tuple(
-            ContainerInfo(
-                id=str(each["Id"]),
-                image=str(each["Image"]),
-                state=str(each["State"]),
-                labels=tuple(sorted((each.get("Labels") or {}).items())),
-            )
-            for each in found
+            each for each in (*made, *left) if name in dict(each.labels) and value in ("", dict(each.labels)[name])
         )
 
     def remove_container(self, container: str) -> None:
@@ -296,3 +294,8 @@ def _info_of(said: dict[str, Any]) -> ImageInfo:
         repo_tags=tuple(map(familiar, info.repo_tags)),
         repo_digests=tuple(map(familiar, info.repo_digests)),
     )
+
+
+def _container(said: dict[str, Any]) -> ContainerInfo:
+    labels = tuple(sorted((said.get("Labels") or {}).items()))
+    return ContainerInfo(id=str(said["Id"]), image=str(said["Image"]), state=str(said["State"]), labels=labels)

@@ -11,6 +11,7 @@ from typing import Any
 
 from envbuild import evidence, store
 from envbuild.engines import ImageInfo
+from envbuild.engines.incoming import Incoming
 from envbuild.errors import GateError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence.record import MAX_BYTES
@@ -174,7 +175,7 @@ def _fetch(bench: Workbench, found: Found, there: Repository, mover: Mover) -> I
     began = time.monotonic()
     total = len(found.manifest.layers)
     mover.event(PhaseStarted(phase="pull", detail=f"{total - found.there} of {total} layers"))
-    incoming = unpacking.Incoming(manifest=found.manifest, config=found.config, skipped=found.there)
+    incoming = Incoming(manifest=found.manifest, config=found.config, skipped=found.there)
     info = unpacking.unpack(bench.engine, incoming, there, own, mover)
     _same(bench, info, found)
     refuse_other_bytes(bench.engine, found.tags[0], info)
