@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from envbuild.engines import ContainerSpec, DockerEngine, PodmanEngine, connect
+from envbuild.engines import ContainerSpec, DockerEngine, PodmanEngine
 from envbuild.judge import archive
 from integration.test_engine import request as build_request
 from integration.test_engine import (  # noqa: F401 (these are the tests)
@@ -37,32 +34,6 @@ from proving import Cli
 
 if TYPE_CHECKING:
     from conftest import CanaryBase
-
-
-@pytest.fixture(scope="session")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanEngine]:
-    """The machine's podman, with images and containers in a folder of the session's own."""
-    program = shutil.which("podman")
-    assert program, "there is no podman here (make podman)"
-    folder = tmp_path_factory.mktemp("podman")
-    runtime = shutil.which("runc") or "crun"
-    (folder / "containers.conf").write_text(
-        f'[engine]\nruntime = "{Path(runtime).name}"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n'
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTAINERS_CONF", str(folder / "containers.conf"))
-        patch.setenv("CONTAINERS_STORAGE_CONF", str(folder / "storage.conf"))
-        for driver in ("overlay", "vfs"):  # overlay does not go on top of another overlay
-            (folder / "storage.conf").write_text(
-                f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder / driver}"\nrunroot = "{folder / "run"}"\n'
-            )
-            if subprocess.run([program, "info"], capture_output=True).returncode == 0:
-                break
-        engine = connect(kind="podman")
-        assert isinstance(engine, PodmanEngine)
-        yield engine
-        for what in ("rm", "rmi"):
-            subprocess.run([program, what, "--all", "--force"], capture_output=True)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ import pytest
 
 import registries
 from envbuild import evidence
-from envbuild.engines import BuildRequest, DockerEngine, ImageInfo
+from envbuild.engines import BuildRequest, Engine, ImageInfo
 from envbuild.errors import EnvbuildError, GateError
 from envbuild.evidence import keys
 from envbuild.judge import archive
@@ -63,7 +63,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class World:
     """A front before the registry, a pusher's store and a puller's, one key, and the row's image."""
 
-    engine: DockerEngine
+    engine: Engine
     front: Front
     folder: Path
     prefix: str
@@ -88,6 +88,7 @@ class World:
     def bench(self, *, trusts: bool = True, signs: bool = True) -> Workbench:
         settings = {
             "registry.name": self.prefix,
+            "engine.kind": self.engine.kind,
             "trust.keys": [str(self.folder / "farm.pub")] if trusts else None,
             "signing.key": str(self.folder / "farm.pem") if signs else None,
         }
@@ -143,11 +144,14 @@ class World:
         assert info is not None
         return info
 
-    def forget(self) -> None:
-        """Take the image away from the engine, every name of it."""
-        for info in self.engine.images(f"{self.names.repository}:*"):
-            for tag in info.repo_tags:
-                self.engine.untag(tag)
+    def forget(self, *names: str) -> None:
+        """Take the image away from the engine, every name of it, and what a build cache keeps of its layers."""
+        forgotten = self.engine.images(f"{self.names.repository}:*")
+        for tag in names or [tag for info in forgotten for tag in info.repo_tags]:
+            self.engine.untag(tag)
+        for info in self.engine.every_image():
+            if not info.repo_tags and any(set(info.diff_ids) & set(each.diff_ids) for each in forgotten):
+                self.engine.remove_unnamed(info.id)
 
     @property
     def local(self) -> set[str]:
@@ -169,11 +173,12 @@ class World:
         """The command in a process of its own."""
         env = {**os.environ, "ENVBUILD_HOME": str(self.folder / home), "ENVBUILD_REGISTRY_NAME": self.prefix}
         argv = [sys.executable, "-m", "envbuild", *arguments, "--project", str(REPOSITORY)]
+        argv += ["--engine", self.engine.kind]
         return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.fixture
-def world(engine: DockerEngine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(engine: Engine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with registries.fronting(real) as front:
         made = World(engine, front, tmp_path, f"{front.address}/{secrets.token_hex(3)}", monkeypatch)
         yield made
@@ -221,7 +226,7 @@ def test_only_layers_that_are_missing_move(world: World) -> None:
     assert second.diff_ids[:-1] == first.diff_ids
     world.prove(second)
     world.push()
-    world.engine.untag(world.names.proven)
+    world.forget(world.names.proven)
     world.home("puller")
     world.front.asked.clear()
     world.pull()
@@ -284,7 +289,7 @@ def test_evidence_and_bindings_of_others_prove_nothing(world: World) -> None:
     stranger = keys.load_signing(world.folder / "stranger.pem")
     world.prove(other, key=stranger)
     bench = dataclasses.replace(world.bench(), settings={
-        "registry.name": world.prefix, "signing.key": str(world.folder / "stranger.pem")
+        **world.bench().settings, "signing.key": str(world.folder / "stranger.pem")
     })  # fmt: skip
     pushing.push(bench, pushing.plan(bench, "cpu", row=None, wish=pushing.Wish(candidate=True)))
     world.forget()

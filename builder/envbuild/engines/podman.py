@@ -107,6 +107,7 @@ class PodmanEngine:
             cpus=int(host.get("cpus", 0)),
             memory_bytes=int(host.get("memTotal", 0)),
             runtimes=(str((host.get("ociRuntime") or {}).get("name", "")),),
+            root=str(store.get("graphRoot", "")),
             rootless=self._client.rootless,
         )
 
@@ -231,12 +232,8 @@ class PodmanEngine:
     def containers(self, label: str) -> tuple[ContainerInfo, ...]:
         """Every container, running or not, with this ``key=value`` label; also what a killed build has left."""
         found = self._json("list containers", "ps", "--all", "--external", "--no-trunc", "--format", "json")
-        name, _, value = label.partition("=")
-        made = tuple(map(_container, found))
-        left = podman_builds.working(found, podman_builds.places(self._said.get("store") or {}) if self.local else None)
-        return tuple(
-            each for each in (*made, *left) if name in dict(each.labels) and value in ("", dict(each.labels)[name])
-        )
+        folder = podman_builds.places(self._said.get("store") or {}) if self.local else None
+        return podman_builds.containers(found, label, folder)
 
     def remove_container(self, container: str) -> None:
         """End and remove a container; one that is gone already is fine."""
@@ -294,8 +291,3 @@ def _info_of(said: dict[str, Any]) -> ImageInfo:
         repo_tags=tuple(map(familiar, info.repo_tags)),
         repo_digests=tuple(map(familiar, info.repo_digests)),
     )
-
-
-def _container(said: dict[str, Any]) -> ContainerInfo:
-    labels = tuple(sorted((said.get("Labels") or {}).items()))
-    return ContainerInfo(id=str(said["Id"]), image=str(said["Image"]), state=str(said["State"]), labels=labels)

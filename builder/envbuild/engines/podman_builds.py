@@ -35,28 +35,31 @@ def places(store: Mapping[str, Any]) -> Path | None:
     return Path(root) / f"{driver}-containers" if isinstance(root, str) and isinstance(driver, str) else None
 
 
-def working(listed: list[dict[str, Any]], folder: Path | None) -> list[ContainerInfo]:
-    """The working containers of runs, with the run's labels.
+def containers(listed: list[dict[str, Any]], label: str, folder: Path | None) -> tuple[ContainerInfo, ...]:
+    """Those with a ``key=value`` label; working containers have those of their run.
 
     Args:
         listed: What ``podman ps --all --external`` says.
-        folder: Where their own files are; None where they are not on this host.
+        folder: Where the working containers' own files are; None where they are not on this host.
     """
+    name, _, value = label.partition("=")
     found: list[ContainerInfo] = []
     for each in listed:
-        if folder is None or str(each.get("State", "")).lower() != "storage":
-            continue
-        labels = _labels(folder / str(each["Id"]) / "userdata" / "buildah.json")
-        found.append(
-            ContainerInfo(id=str(each["Id"]), image=str(each.get("Image", "")), state="storage", labels=labels)
-        )
-    return found
+        state, labels = str(each.get("State", "")).lower(), dict(each.get("Labels") or {})
+        if state == "storage" and folder is not None:
+            labels = _labels(folder / str(each["Id"]) / "userdata" / "buildah.json")
+        if name in labels and value in ("", labels[name]):
+            made = ContainerInfo(
+                id=str(each["Id"]), image=str(each["Image"]), state=state, labels=tuple(sorted(labels.items()))
+            )
+            found.append(made)
+    return tuple(found)
 
 
-def _labels(path: Path) -> tuple[tuple[str, str], ...]:
+def _labels(path: Path) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         if path.stat().st_size <= _MAX_BYTES:
             for secret in json.loads(path.read_bytes())["CommonBuildOpts"]["Secrets"]:
                 if found := _MARK.match(secret):
-                    return ((HOST_LABEL, found["host"]), (RUN_LABEL, found["run"]))
-    return ()
+                    return {HOST_LABEL: found["host"], RUN_LABEL: found["run"]}
+    return {}

@@ -165,7 +165,7 @@ def _refuse_taken(bench: Workbench, found: Found) -> None:
     if existing is not None and existing.diff_ids != found.verified.identity.diff_ids:
         raise GateError(
             f"{found.tags[0]} already names another image ({existing.id[:19]}); it is never overwritten",
-            hint=f"If that image should go, remove its name yourself: docker rmi {found.tags[0]}",
+            hint=f"If that image should go, remove its name yourself: {bench.engine.kind} rmi {found.tags[0]}",
         )
 
 

@@ -28,6 +28,8 @@ _TOOLKIT = 1_800_000_000
 _DEEPSPEED = 91_000_000
 # Inspection unpacks one library at a time: at most the whole of torch (the record of h200-cu130).
 _UNPACKED = 1_183_000_000
+# How an engine's build cache is emptied: Podman's is images without a name.
+_FORGET = {"docker": "builder prune", "podman": "image prune"}
 
 # Bytes of memory that one compiler may need. Measured: cc1plus takes 0.66 GB for cpu_adam of DeepSpeed 0.19.7 with
 # torch 2.13. What nvcc takes was not measured, so there is room to spare.
@@ -111,10 +113,10 @@ def require(bench: Workbench, targets: Sequence[Target], *, at_once: int = 1) ->
     for folder, bytes_ in by_disk.values():
         free = shutil.disk_usage(folder).free
         if free < bytes_:
-            rows = ", ".join(target.env.name for target in targets)
+            rows, kind = ", ".join(target.env.name for target in targets), bench.engine.kind
             raise EngineError(
                 f"{folder} has {format_size(free)} free, and building {rows} needs about {format_size(bytes_)}",
-                hint="See what can go: docker system df; free the build cache: docker builder prune. Or build fewer "
+                hint=f"See what can go: {kind} system df; free the build cache: {kind} {_FORGET[kind]}. Or build fewer "
                 "rows at a time.",
             )
 
