@@ -9,7 +9,6 @@ from integration.test_push_pull import (  # noqa: F401 (these are the tests)
     real,
     test_a_candidate_is_proven_elsewhere_and_pushed_from_there,
     test_a_pull_that_is_killed_leaves_no_name_and_goes_on,
-    test_an_interrupt_ends_a_slow_transfer_at_once,
     test_any_image_can_be_pulled_by_its_name,
     test_images_tells_what_is_where_and_prune_takes_only_what_nothing_speaks_of,
     test_only_layers_that_are_missing_move,
