@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from envbuild import store
 from envbuild.engines import ContainerSpec, DockerEngine, PodmanEngine, sweep
 from envbuild.judge import archive
 from integration.test_engine import (  # noqa: F401 (these are the tests)
@@ -160,6 +162,18 @@ def test_what_async_io_waits_with_is_not_refused(engine: PodmanEngine) -> None:
     path = own[0] if own else engine._said["host"]["security"]["seccompProfilePath"]
     rules = json.loads(Path(path).read_text())["syscalls"]
     assert [rule["action"] for rule in rules if "io_pgetevents" in rule["names"]] == ["SCMP_ACT_ALLOW"]
+
+
+def test_the_bill_of_an_image_is_the_same_on_either_engine(
+    podman: PodmanEngine, base: str, cli: Cli, tmp_path: Path
+) -> None:
+    bills = []
+    for kind in ("docker", "podman"):
+        done = cli("sbom", base, "--engine", kind, "-o", str(tmp_path / kind))
+        assert done.returncode == 0, done.stderr
+        bills.append((tmp_path / kind).read_bytes())
+        shutil.rmtree(store.cache() / "sbom")
+    assert bills[0] == bills[1] and b"pkg:deb/" in bills[0]
 
 
 def test_the_command_says_what_podman_is_and_takes_it_when_asked(podman: PodmanEngine, cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""The same for Podman: every test of push and pull in which the engine has a part."""
+"""The same for Podman: every test of push, pull and releases in which the engine has a part."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from integration.test_push_pull import (  # noqa: F401 (these are the tests)
     test_what_was_pushed_comes_back_and_counts_as_proven,
     world,
 )
+from integration.test_release import test_the_same_on_an_engine  # noqa: F401
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import registries
-from envbuild.engines import DockerEngine
+from envbuild.engines import Engine
 from envbuild.errors import EnvbuildError, GateError, InputError
 from envbuild.events import discard
 from envbuild.net import Route, Wire
@@ -131,7 +131,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_and_stands_in_the_way_of_
     move(there.shelf, there.place, "2027.1", there.entries[:1], discard)
 
 
-def test_the_same_on_an_engine(engine: DockerEngine, tmp_path: Path) -> None:
+def test_the_same_on_an_engine(engine: Engine, tmp_path: Path) -> None:
     prefix = f"envbuild-test-{secrets.token_hex(3)}"
     entries = []
     for row in ROWS:

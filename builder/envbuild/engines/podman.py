@@ -67,7 +67,7 @@ class PodmanEngine:
     @property
     def local(self) -> bool:
         """Whether it runs its containers on this host."""
-        return self._client.endpoint is None or self._client.endpoint.startswith("unix://")
+        return self.skips_layers or self.endpoint.startswith("unix://")
 
     @property
     def gpu_obstacle(self) -> str:
@@ -133,7 +133,8 @@ class PodmanEngine:
     @property
     def skips_layers(self) -> bool:
         """Whether it takes an image without the layers that it has: it does, where no service is between."""
-        return self._client.endpoint is None
+        # A default connection of podman's own (containers.conf) goes to a service that no argument names.
+        return self._client.endpoint is None and not self._said["host"].get("serviceIsRemote")
 
     def take(self, incoming: Incoming, fetched: Fetched) -> None:
         """Take in an image: as a folder, or as an archive where a service would have to read that."""

@@ -169,8 +169,8 @@ def hint(said: str) -> str:
         )
     if found := re.search(r"/dev/(fuse|net/tun)[^/]{0,40}(Permission denied|No such file)", said):
         return (
-            f"rootless Podman needs the device /dev/{found[1]}, which this user may not open (mode 0666 is usual): as root "
-            f"chmod 0666 /dev/{found[1]}, after modprobe {found[1].rpartition('/')[2]} where it is missing"
+            f"rootless Podman needs the device /dev/{found[1]}, and this user may not open it: as root chmod 0666 "
+            f"/dev/{found[1]}, as it usually is, after modprobe {found[1].rpartition('/')[2]} where it is missing"
         )
     if "no space left on device" in said:
         return "the disk is full: podman system df shows why"
