@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from envbuild import evidence
-from envbuild.engines import BuildRequest, DockerEngine, ImageInfo
+from envbuild.engines import BuildRequest, Engine, ImageInfo
 from envbuild.evidence import keys
 from envbuild.judge import archive
 from envbuild.judge.suite import suite_hash
@@ -41,7 +41,7 @@ REPOSITORY = Path(__file__).parents[1]
 class World:
     """A front before the registry, a pusher's store and a puller's, one key, and the row's image."""
 
-    engine: DockerEngine
+    engine: Engine
     front: Front
     folder: Path
     prefix: str
@@ -66,6 +66,7 @@ class World:
     def bench(self, *, trusts: bool = True, signs: bool = True) -> Workbench:
         settings = {
             "registry.name": self.prefix,
+            "engine.kind": self.engine.kind,
             "trust.keys": [str(self.folder / "farm.pub")] if trusts else None,
             "signing.key": str(self.folder / "farm.pem") if signs else None,
         }
@@ -129,11 +130,14 @@ class World:
             self.engine.untag(f"{self.names.repository}:{tag}")
         self.prefix, self.names = prefix, new
 
-    def forget(self) -> None:
-        """Take the image away from the engine, every name of it."""
-        for info in self.engine.images(f"{self.names.repository}:*"):
-            for tag in info.repo_tags:
-                self.engine.untag(tag)
+    def forget(self, *names: str) -> None:
+        """Take the image away from the engine, every name of it, and what a build cache keeps of its layers."""
+        forgotten = self.engine.images(f"{self.names.repository}:*")
+        for tag in names or [tag for info in forgotten for tag in info.repo_tags]:
+            self.engine.untag(tag)
+        for info in self.engine.every_image():
+            if not info.repo_tags and any(set(info.diff_ids) & set(each.diff_ids) for each in forgotten):
+                self.engine.remove_unnamed(info.id)
 
     @property
     def local(self) -> set[str]:
@@ -156,4 +160,5 @@ class World:
         """The command in a process of its own."""
         env = {**os.environ, "ENVBUILD_HOME": str(self.folder / home), "ENVBUILD_REGISTRY_NAME": self.prefix}
         argv = [sys.executable, "-m", "envbuild", *arguments, "--project", str(REPOSITORY)]
+        argv += ["--engine", self.engine.kind]
         return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

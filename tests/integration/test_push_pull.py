@@ -24,7 +24,7 @@ import pytest
 
 import registries
 from envbuild import evidence
-from envbuild.engines import DockerEngine, ImageInfo
+from envbuild.engines import Engine, ImageInfo
 from envbuild.errors import EnvbuildError, GateError
 from envbuild.evidence import keys
 from envbuild.model import Level
@@ -54,7 +54,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def world(engine: DockerEngine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(engine: Engine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with registries.fronting(real) as front:
         made = World(engine, front, tmp_path, f"{front.address}/{secrets.token_hex(3)}", monkeypatch)
         yield made
@@ -102,7 +102,7 @@ def test_only_layers_that_are_missing_move(world: World) -> None:
     assert second.diff_ids[:-1] == first.diff_ids
     world.prove(second)
     world.push()
-    world.engine.untag(world.names.proven)
+    world.forget(world.names.proven)
     world.home("puller")
     world.front.asked.clear()
     world.pull()
@@ -165,7 +165,7 @@ def test_evidence_and_bindings_of_others_prove_nothing(world: World) -> None:
     stranger = keys.load_signing(world.folder / "stranger.pem")
     world.prove(other, key=stranger)
     bench = dataclasses.replace(world.bench(), settings={
-        "registry.name": world.prefix, "signing.key": str(world.folder / "stranger.pem")
+        **world.bench().settings, "signing.key": str(world.folder / "stranger.pem")
     })  # fmt: skip
     pushing.push(bench, pushing.plan(bench, "cpu", row=None, wish=pushing.Wish(candidate=True)))
     world.forget()

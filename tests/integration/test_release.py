@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import registries
-from envbuild.engines import DockerEngine
+from envbuild.engines import Engine
 from envbuild.errors import EnvbuildError, GateError, InputError
 from envbuild.events import discard
 from envbuild.net import Route, Wire
@@ -194,7 +194,7 @@ def test_a_name_that_others_give_while_the_first_ones_move_is_not_overwritten() 
     assert shelf.names == {**before, ("c", "2026.12"): "another"}, "what was made is gone, theirs is not"
 
 
-def test_the_same_on_an_engine(engine: DockerEngine, tmp_path: Path) -> None:
+def test_the_same_on_an_engine(engine: Engine, tmp_path: Path) -> None:
     prefix = f"envbuild-test-{secrets.token_hex(3)}"
     entries = []
     for row in ROWS:

@@ -93,7 +93,8 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
         elif (tagged := bench.engine.image(wanted.proven)) is not None:
             raise GateError(
                 f"{wanted.proven} exists; a rebuild gives other bytes, and an id tag is never overwritten",
-                hint=f"Remove the name first, if that is what you want: docker rmi {wanted.proven} ({tagged.id[:19]})",
+                hint="Remove the name first, if that is what you want: "
+                f"{bench.engine.kind} rmi {wanted.proven} ({tagged.id[:19]})",
             )
         ref, how = _image_of(bench, run, target, wanted, options)
         base_used = base_label(bench, ref)
@@ -166,7 +167,7 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
     own = own_target(env, info)
     if own is None and info.id.removeprefix("sha256:").startswith(ref.removeprefix("sha256:")):
         raise InputError(
-            f"{ref} is an id; an image is promoted by its name", hint=f"Give it one: docker tag {ref} NAME"
+            f"{ref} is an id; an image is promoted by its name", hint=f"Give it one: {bench.engine.kind} tag {ref} NAME"
         )
     if own:
         wanted = names(env, own[:8], bench.site.registry.name)
@@ -200,7 +201,7 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
         raise GateError(
             f"{wanted.proven} names an image that no build of this store made ({taken.id[:19]}); "
             "it is never overwritten",
-            hint=f"If it may go, remove its name, and build again: docker rmi {wanted.proven}",
+            hint=f"If it may go, remove its name, and build again: {bench.engine.kind} rmi {wanted.proven}",
         )
     foresee(bench, target.env, options.wish)
     if not options.no_cache and (elsewhere := offer(bench, target.env, wanted)):

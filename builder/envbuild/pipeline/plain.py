@@ -6,6 +6,7 @@ import platform
 import time
 
 from envbuild.engines import ImageInfo
+from envbuild.engines.incoming import Incoming
 from envbuild.errors import GateError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.net import Missing
@@ -47,7 +48,7 @@ def pull_plain(bench: Workbench, ref: str, *, dry_run: bool = False) -> tuple[Re
         return image, None
     with arriving(bench, image.identity.diff_ids):
         there = unpacking.layers_there(bench.engine, image.identity.diff_ids)
-        incoming = unpacking.Incoming(manifest=image.manifest, config=image.config, skipped=there)
+        incoming = Incoming(manifest=image.manifest, config=image.config, skipped=there)
         info = unpacking.unpack(bench.engine, incoming, image.there, blobs(bench), mover)
         if reference.tag is not None:
             bench.engine.tag(info.id, f"{reference.repository}:{reference.tag}")

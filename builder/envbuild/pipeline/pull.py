@@ -10,6 +10,7 @@ from typing import Any
 
 from envbuild import evidence, store
 from envbuild.engines import ImageInfo
+from envbuild.engines.incoming import Incoming
 from envbuild.errors import GateError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence.record import MAX_BYTES
@@ -174,7 +175,7 @@ def _refuse_taken(bench: Workbench, found: Found) -> None:
     if existing is not None and existing.diff_ids != found.verified.identity.diff_ids:
         raise GateError(
             f"{found.tags[0]} already names another image ({existing.id[:19]}); it is never overwritten",
-            hint=f"If that image should go, remove its name yourself: docker rmi {found.tags[0]}",
+            hint=f"If that image should go, remove its name yourself: {bench.engine.kind} rmi {found.tags[0]}",
         )
 
 
@@ -188,7 +189,7 @@ def _fetch(bench: Workbench, found: Found, there: Repository, mover: Mover) -> I
     with arriving(bench, diff_ids):
         # Looked at again: who was waited for may have brought them, and who prunes may have taken some away.
         skipped = unpacking.layers_there(bench.engine, diff_ids)
-        incoming = unpacking.Incoming(manifest=found.manifest, config=found.config, skipped=skipped)
+        incoming = Incoming(manifest=found.manifest, config=found.config, skipped=skipped)
         info = unpacking.unpack(bench.engine, incoming, there, own, mover)
         _same(bench, info, found)
         refuse_other_bytes(bench.engine, found.tags[0], info)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from envbuild.engines.incoming import layers_of
 from envbuild.errors import EngineError, GateError
 from envbuild.events import Sink
 from envbuild.model import Environment, ImageIdentity
 from envbuild.net import Missing
 from envbuild.pipeline.believing import believe, subject_of
 from envbuild.pipeline.remote import blobs, repository
-from envbuild.pipeline.unpacking import layers_of
 from envbuild.pipeline.verify import Verified
 from envbuild.pipeline.wanted import Wanted
 from envbuild.pipeline.workbench import Workbench

@@ -16,7 +16,7 @@ from envbuild.net.manners import backoff, joined, origin, retry_after, shown
 from envbuild.registry import tokens
 from envbuild.registry.credentials import Account
 from envbuild.registry.refusals import AGAIN, Refusal
-from envbuild.registry.types import AGAIN_HINT, Access, Again, Reply, hint_of, words_of
+from envbuild.registry.types import Access, Again, Reply, hint_of, words_of
 from envbuild.site import urls
 
 if TYPE_CHECKING:
