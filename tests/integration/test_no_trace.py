@@ -111,7 +111,7 @@ def test_a_site_leaves_no_trace_in_an_image(
         )  # fmt: skip
         bench.apt_for = lambda env: apt  # type: ignore[method-assign]
         with running(bench) as run:
-            build_image(bench, run, target, no_cache=False, timeout=600)
+            build_image(bench, run, target, no_cache=False, timeout=600, compilers=1)
 
     assert any(path.endswith(".deb") for path in fetched), "apt did not go through the proxy"
     assert any("/pip/" in path for path in asked), "pip did not ask the index"

@@ -195,7 +195,7 @@ class UpTo:
 def build_row(bench: Workbench, target: Target) -> None:
     try:
         with running(bench) as run:
-            build_image(bench, run, target, no_cache=False, timeout=1200)
+            build_image(bench, run, target, no_cache=False, timeout=1200, compilers=2)
     finally:
         for image in bench.engine.images("envbuild/base:*"):
             if any(name.startswith("envbuild-test/standin") for name in image.repo_tags):
