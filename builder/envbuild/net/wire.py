@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from envbuild.net.manners import innermost, reason, shown
+from envbuild.net.manners import innermost, origin, reason, shown
 from envbuild.net.types import NetworkError, TooLong, Untrusted
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Route:
         direct: Whether a URL is reached without the proxy.
         unverified: Hosts, or ``host:port``, whose certificates are not looked at.
         accounts: URLs with credentials; these go to the same scheme, host and port only.
+        certificates: URL, client certificate and its key (PEM files); shown to the same scheme, host and port only.
     """
 
     agent: str
@@ -47,6 +48,7 @@ class Route:
     direct: Callable[[str], bool] = lambda url: False
     unverified: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    certificates: tuple[tuple[str, Path, Path], ...] = ()
 
 
 class Broken(Exception):
@@ -94,6 +96,7 @@ class Wire:
         named = {parts.hostname, parts.netloc}
         verify: bool | str = False if named & set(route.unverified) else str(route.ca) if route.ca else True
         proxies = {} if route.direct(url) else dict(route.proxies)
+        cert = next(((str(pem), str(key)) for own, pem, key in route.certificates if origin(own) == origin(url)), None)
         try:
             return self._session().request(
                 method,
@@ -103,6 +106,7 @@ class Wire:
                 stream=True,
                 allow_redirects=False,
                 verify=verify,
+                cert=cert,
                 proxies=proxies,
                 auth=auth,
                 data=data,

@@ -1,4 +1,4 @@
-"""What is asked of a set of RPM packages, and what was found: plain values, from the request to the written repository."""
+"""What is asked of a set of RPM packages, and what was found: plain values, from the request to what was written."""
 
 from __future__ import annotations
 

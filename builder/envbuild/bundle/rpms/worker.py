@@ -85,7 +85,7 @@ def _load(repo: Any, each: dict[str, Any]) -> None:
         part = f"{cached}.{os.getpid()}.part"
         with contextlib.suppress(OSError):
             written = solv.xfopen(part, "w")
-            if written is not None and repo.write(written) and not written.close():
+            if written is not None and repo.write(written) and written.close():
                 Path(part).replace(cached)
 
 
