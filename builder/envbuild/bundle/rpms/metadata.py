@@ -143,7 +143,7 @@ def _index(way: Way, sink: Sink) -> tuple[str, tuple[str, ...], bytes]:
             if sums and not any(hashlib.new(kind, raw).hexdigest() == digest for kind, digest in sums):
                 raise BundleError(f"{urls.mask(base)}{REPOMD} is none that the metalink knows: the mirror is stale")
             return base, (*bases[:number], *bases[number + 1 :]), raw
-        except EnvbuildError as error:
+        except EnvbuildError as error:  # noqa: PERF203
             if fault is not None:
                 sink(Note(message=f"repository {source.id}: {fault.message}", level="warning"))
             fault = error

@@ -99,8 +99,8 @@ class Way:
     def fetch(
         self, addresses: Sequence[str], path: Path, wanted: Wanted, *, moved: Progress = lambda count: None
     ) -> Path:
-        """Bring a file to ``path``: the rest of it, where a part is there already. A file of this machine is not copied:
-        its own path is the answer.
+        """Bring a file to ``path``: the rest of it, where a part is there already. A file of this machine is not
+        copied: its own path is the answer.
 
         Args:
             addresses: Where it may be had; the next one is tried where one has it not, or has something else.
@@ -116,7 +116,7 @@ class Way:
             for address in addresses:
                 try:
                     return self._fetch_from(address, path, wanted, moved)
-                except (NetworkError, BundleError, InputError) as error:
+                except (NetworkError, BundleError, InputError) as error:  # noqa: PERF203
                     faults.append(error)
         for fault in faults[:-1]:
             self._sink(Note(message=fault.message, level="warning"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import hashlib
+import io
 import lzma
 import os
 import re
@@ -135,11 +136,12 @@ def _decoded(blocks: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes
 def _zstd(blocks: Iterator[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    class Reader:
+    class Reader(io.RawIOBase):
         def __init__(self) -> None:
+            super().__init__()
             self._rest = b""
 
-        def read(self, count: int) -> bytes:
+        def read(self, count: int = -1, /) -> bytes:
             data = self._rest or next(blocks, b"")
             self._rest = data[count:]
             return data[:count]
