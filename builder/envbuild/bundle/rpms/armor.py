@@ -19,7 +19,9 @@ _BLOCK = re.compile(
     rb"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?P<headers>(?:[A-Za-z]+: [^\n]*\n)*)\s*\n"
     rb"(?P<data>[A-Za-z0-9+/=\s]*?)(?:\n=[A-Za-z0-9+/]{4}\s*)?\n?-----END PGP PUBLIC KEY BLOCK-----"
 )
-_KEY, _SUBKEY = 6, 14
+_SIGNATURE, _KEY, _SUBKEY = 2, 6, 14
+# MD5, SHA-1 and RIPEMD-160 (RFC 9580, section 9.5); certifications of a name, and a signature on the key itself.
+_WEAK, _CERTIFICATIONS = frozenset({1, 2, 3}), frozenset({0x10, 0x11, 0x12, 0x13, 0x1F})
 
 
 def keys(data: bytes, place: str) -> tuple[PublicKey, ...]:
@@ -38,7 +40,15 @@ def keys(data: bytes, place: str) -> tuple[PublicKey, ...]:
         for start, end in zip(starts, [*starts[1:], len(packets)], strict=True):
             prints = [_fingerprint(body) for tag, body, _ in packets[start:end] if tag in (_KEY, _SUBKEY)]
             raw = b"".join(whole for _, _, whole in packets[start:end])
-            found.append(PublicKey(fingerprint=prints[0], armored=_armor(raw), ids=tuple(map(_key_id, prints))))
+            hashes = [body[3] for tag, body, _ in packets[start:end] if tag == _SIGNATURE and _certifies(body)]
+            found.append(
+                PublicKey(
+                    fingerprint=prints[0],
+                    armored=_armor(raw),
+                    ids=tuple(map(_key_id, prints)),
+                    weak=bool(hashes) and set(hashes) <= _WEAK,
+                )
+            )
     if not found:
         raise InputError(
             f"{place} holds no public key in ASCII armor", hint="gpg --armor --export KEY > FILE writes one"
@@ -88,6 +98,11 @@ def _fingerprint(body: bytes) -> str:
     if body[:1] != b"\x04":
         raise InputError(f"an OpenPGP key of version {body[0] if body else 0}: only 4 and 6 are of use")
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body, usedforsecurity=False).hexdigest().upper()
+
+
+def _certifies(body: bytes) -> bool:
+    """Whether a signature says whose a key is. Versions 4 and 6 begin with version, type, key and hash algorithm."""
+    return len(body) > 3 and body[0] in (4, 6) and body[1] in _CERTIFICATIONS
 
 
 def _key_id(fingerprint: str) -> str:

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ class Solution:
     """What the solver says of one target.
 
     Attributes:
-        missing: Roots that nothing has.
+        missing: Roots that nothing has; ``near`` is what is called almost so.
         problems: Why there is no solution.
         multilib_helps: Whether there would be one with 32-bit packages.
         erases: Installed packages that would go, ``replaces`` those that another one obsoletes.
@@ -90,6 +90,7 @@ class Solution:
 
     name: str
     missing: tuple[str, ...] = ()
+    near: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     multilib_helps: bool = False
     installs: tuple[Package, ...] = ()
@@ -216,6 +217,7 @@ def _solution(answer: Mapping[str, Any]) -> Solution:
     return Solution(
         name=answer["name"],
         missing=tuple(answer["missing"]),
+        near={root: tuple(names) for root, names in answer["near"].items()},
         problems=tuple(answer["problems"]),
         multilib_helps=answer["helps"],
         installs=tuple(sorted(map(_package, answer.get("installs", ())), key=lambda package: str(package.nevra))),

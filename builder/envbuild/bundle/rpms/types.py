@@ -232,32 +232,6 @@ class Closure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What would be taken. With a finding of severity error, nothing is.
-
-    Attributes:
-        packages: Of every target, each once, in the order of their names.
-    """
-
-    request: Request
-    repositories: tuple[RepositorySeen, ...]
-    packages: tuple[Package, ...]
-    closures: tuple[Closure, ...]
-    streams: tuple[Stream, ...]
-    findings: tuple[Finding, ...]
-
-    @property
-    def bytes(self) -> int:
-        """What has to be transferred, at most."""
-        return sum(package.bytes for package in self.packages)
-
-    @property
-    def installed_bytes(self) -> int:
-        """What the packages take up when they are installed."""
-        return sum(package.installed_bytes for package in self.packages)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
     """Who signed a package; the algorithms by their usual names."""
 
@@ -291,11 +265,13 @@ class PublicKey:
         fingerprint: In upper-case hex.
         armored: The key in ASCII armor.
         ids: Key ids of it and of its subkeys.
+        weak: Whether nothing better than SHA-1 says whose it is: rpm of Enterprise Linux 9 does not import such a key.
     """
 
     fingerprint: str
     armored: bytes = field(repr=False)
     ids: tuple[str, ...]
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bz2
 import hashlib
-import io
 import lzma
 import os
 import re
@@ -136,9 +135,8 @@ def _decoded(blocks: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes
 def _zstd(blocks: Iterator[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    class Reader(io.RawIOBase):
+    class Reader:
         def __init__(self) -> None:
-            super().__init__()
             self._rest = b""
 
         def read(self, count: int = -1, /) -> bytes:
@@ -146,10 +144,9 @@ def _zstd(blocks: Iterator[bytes]) -> Iterator[bytes]:
             self._rest = data[count:]
             return data[:count]
 
+    source: Any = Reader()
     try:
-        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).stream_reader(
-            Reader(), read_across_frames=True
-        )
+        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).stream_reader(source, read_across_frames=True)
         while block := reader.read(_PIECE):
             yield block
     except zstandard.ZstdError as error:

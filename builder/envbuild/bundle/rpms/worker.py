@@ -8,6 +8,7 @@ libdnf/goal/Goal.cpp, initSolver), so that the answer is dnf's own.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fnmatch
 import json
 import os
@@ -212,7 +213,16 @@ def _solve(world: _World, target: dict[str, Any], roots: list[str], *, multilib:
         asked = [root for root in roots if root.rpartition(".")[2] in world.small]
         pool.set_disabled_list(sorted(_unwanted(world, target, multilib=multilib or bool(asked))))
         jobs, missing = _jobs(world, roots)
-        answer: dict[str, Any] = {"name": target["name"], "missing": missing, "problems": [], "helps": False}
+        answer: dict[str, Any] = {
+            "name": target["name"],
+            "missing": missing,
+            "near": {},
+            "problems": [],
+            "helps": False,
+        }
+        if missing:
+            names = {solvable.name for solvable in world.available()}
+            answer["near"] = {root: difflib.get_close_matches(root, names, 3, 0.7) for root in missing[:20]}
         solver = _solver(pool)
         problems = solver.solve(jobs)
         if problems:
