@@ -1,1 +1,69 @@
-"""RPM packages for an offline bundle: planned, fetched, checked, written, and resolved again from that."""
+"""RPM packages for an offline bundle: planned, fetched, checked, written, and resolved again from what was written.
+
+    found = sources(site, family, system, given={"baseos": "https://..."})
+    planned = plan(Request(roots=..., sources=found, system=system, targets=(EMPTY, ...)), site.network, cache=...)
+    paths = fetch(planned, cache=...)
+    checked = check(planned, paths)
+    written = write(planned, checked, folder, created=planned.timestamp)
+    proof = prove(planned, written, checked.streams)
+
+Findings are values: of ``planned``, ``checked`` and ``proof``; one of severity error ends the way there.
+"""
+
+from envbuild.bundle.rpms.check import check
+from envbuild.bundle.rpms.fetch import fetch
+from envbuild.bundle.rpms.plan import Plan, plan
+from envbuild.bundle.rpms.prove import Proof, prove
+from envbuild.bundle.rpms.solve import SolverError
+from envbuild.bundle.rpms.sources import sources
+from envbuild.bundle.rpms.types import (
+    ARCHES,
+    EMPTY,
+    Check,
+    Checked,
+    Closure,
+    Installed,
+    Nevra,
+    Package,
+    PublicKey,
+    RepositorySeen,
+    Request,
+    Signed,
+    Source,
+    Stream,
+    System,
+    Target,
+    Written,
+    WrittenFile,
+)
+from envbuild.bundle.rpms.write import write
+
+__all__ = [
+    "ARCHES",
+    "EMPTY",
+    "Check",
+    "Checked",
+    "Closure",
+    "Installed",
+    "Nevra",
+    "Package",
+    "Plan",
+    "Proof",
+    "PublicKey",
+    "RepositorySeen",
+    "Request",
+    "Signed",
+    "SolverError",
+    "Source",
+    "Stream",
+    "System",
+    "Target",
+    "Written",
+    "WrittenFile",
+    "check",
+    "fetch",
+    "plan",
+    "prove",
+    "sources",
+    "write",
+]
