@@ -10,12 +10,13 @@
 Findings are values: of ``planned``, ``checked`` and ``proof``; one of severity error ends the way there.
 """
 
-from envbuild.bundle.rpms.check import check
-from envbuild.bundle.rpms.fetch import fetch
-from envbuild.bundle.rpms.plan import Plan, plan
-from envbuild.bundle.rpms.prove import Proof, prove
+from envbuild.bundle.rpms.checking import check
+from envbuild.bundle.rpms.configured import sources
+from envbuild.bundle.rpms.fetching import fetch
+from envbuild.bundle.rpms.hosts import target
+from envbuild.bundle.rpms.planning import Plan, plan
+from envbuild.bundle.rpms.proving import Proof, prove
 from envbuild.bundle.rpms.solve import SolverError
-from envbuild.bundle.rpms.sources import sources
 from envbuild.bundle.rpms.types import (
     ARCHES,
     EMPTY,
@@ -36,7 +37,7 @@ from envbuild.bundle.rpms.types import (
     Written,
     WrittenFile,
 )
-from envbuild.bundle.rpms.write import write
+from envbuild.bundle.rpms.writing import write
 
 __all__ = [
     "ARCHES",
@@ -65,5 +66,6 @@ __all__ = [
     "plan",
     "prove",
     "sources",
+    "target",
     "write",
 ]

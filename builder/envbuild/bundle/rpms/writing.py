@@ -18,9 +18,8 @@ from pathlib import Path
 
 from envbuild import store
 from envbuild.bundle.rpms import cut
-from envbuild.bundle.rpms.metadata import Metadata
 from envbuild.bundle.rpms.modules import Document
-from envbuild.bundle.rpms.plan import Plan, with_epoch
+from envbuild.bundle.rpms.planning import Plan, with_epoch
 from envbuild.bundle.rpms.transport import CHUNK, opened
 from envbuild.bundle.rpms.types import Check, Checked, Written, WrittenFile
 from envbuild.errors import BundleError

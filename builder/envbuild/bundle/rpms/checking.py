@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild.bundle.rpms import flaws
-from envbuild.bundle.rpms.plan import Plan, with_epoch
+from envbuild.bundle.rpms.planning import Plan, with_epoch
 from envbuild.bundle.rpms.transport import CHUNK, opened
 from envbuild.bundle.rpms.types import Check, Checked, Package, PublicKey, Signed, Stream
 from envbuild.errors import EnvbuildError

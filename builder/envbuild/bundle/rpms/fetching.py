@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from envbuild import store
-from envbuild.bundle.rpms.plan import Plan
+from envbuild.bundle.rpms.planning import Plan
 from envbuild.bundle.rpms.transport import Wanted, local
 from envbuild.bundle.rpms.types import Package
 from envbuild.errors import EngineError
