@@ -22,6 +22,7 @@ class Mirror:
         breaks: Bytes of an answer's body after which the connection is cut, by the end of the path; each cut counts.
         ranges: Whether it sends parts of files.
         account: ``user:password`` in base64, without which nothing is given.
+        hold: Said when an answer is cut, and waited for before the connection is.
         asked: Every (path, range header) that was answered.
     """
 
@@ -31,6 +32,7 @@ class Mirror:
     breaks: dict[str, list[int]] = field(default_factory=dict)
     ranges: bool = True
     account: str | None = None
+    hold: tuple[threading.Event, threading.Event] | None = None
     asked: list[tuple[str, str]] = field(default_factory=list)
     sent: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -77,6 +79,10 @@ def mirrored(mirror: Mirror, context: ssl.SSLContext | None = None) -> Iterator[
             with contextlib.suppress(OSError):
                 self.wfile.write(part)
             if cut is not None:
+                if mirror.hold is not None:
+                    self.wfile.flush()
+                    mirror.hold[0].set()
+                    mirror.hold[1].wait(60)
                 self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from envbuild.bundle.rpms import Installed, Nevra, Target
 from rpm_world import Key, run
 
 TOOLS = ("rpmbuild", "rpmsign", "createrepo_c", "modifyrepo_c", "gpg", "gpgv", "dnf", "rpm")
@@ -64,7 +65,8 @@ def build(
         for number, group in enumerate(_groups(packages)):
             top, out = Path(scratch), Path(scratch, f"out{number}")
             (top / "world.spec").write_text(_spec(group))
-            given = {"_topdir": str(top), "_rpmdir": str(out), "_rpmfilename": "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
+            name = "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm"
+            given = {"_topdir": str(top), "_rpmdir": str(out), "_rpmfilename": name,
                      "_buildhost": "builder", **(macros or {})}  # fmt: skip
             defines = [part for name, value in given.items() for part in ("--define", f"{name} {value}")]
             arch = group[0].arch if group[0].arch != "noarch" else "x86_64"
@@ -176,3 +178,66 @@ class Dnf:
     def dbpath(self) -> str:
         """rpm's database, as this machine's dnf calls it below a root."""
         return run("rpm", "--eval", "%{_dbpath}").strip()
+
+
+def collected(dnf: Dnf, name: str = "host") -> Target:
+    """What rpm says of a root, as a target."""
+    form = ("P\t%{NAME}\t%{EPOCHNUM}\t%{VERSION}\t%{RELEASE}\t%{ARCH}\n"
+            "[p\t%{PROVIDENEVRS}\n][r\t%{REQUIRENEVRS}\n][c\t%{CONFLICTNEVRS}\n]"
+            "[o\t%{OBSOLETENEVRS}\n][f\t%{FILENAMES}\n]")  # fmt: skip
+    said = run("rpm", "--root", dnf.root, "--dbpath", dnf.dbpath, "-qa", "--queryformat", form)
+    found: list[Installed] = []
+    parts: dict[str, list[str]] = {}
+    for line in [*said.splitlines(), "P\t"]:
+        kind, _, text = line.partition("\t")
+        if kind == "P" and parts:
+            label, epoch, version, release, arch = parts["P"][0].split("\t")
+            found.append(
+                Installed(
+                    nevra=Nevra(name=label, epoch=epoch, version=version, release=release, arch=arch),
+                    provides=tuple(parts.get("p", ())), conflicts=tuple(parts.get("c", ())),
+                    requires=tuple(each for each in parts.get("r", ()) if not each.startswith("rpmlib(")),
+                    obsoletes=tuple(parts.get("o", ())), files=tuple(parts.get("f", ())),
+                )
+            )  # fmt: skip
+            parts = {}
+        if text:
+            parts.setdefault(kind, []).append(text)
+    return Target(name=name, source="0" * 64, installed=tuple(found))
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+NODE = """\
+---
+document: modulemd
+version: 2
+data:
+  name: node
+  stream: "{stream}"
+  version: {version}
+  context: {context}
+  arch: x86_64
+  summary: x
+  description: x
+  license: {{module: [MIT]}}
+  dependencies:
+  - requires: {requires}
+  artifacts: {{rpms: [{artifacts}]}}
+...
+"""
+DEFAULT = """\
+---
+document: modulemd-defaults
+version: 1
+data: {module: node, stream: "10", profiles: {}}
+...
+"""
+
+
+def node(stream: str, *artifacts: str, version: int = 1, name: str = "node", context: str = "c0ffee",
+         requires: str = "{platform: [el8]}") -> str:  # fmt: skip
+    """A module's document."""
+    listed = ", ".join(f'"{each}"' for each in artifacts)
+    text = NODE.format(stream=stream, version=version, context=context, requires=requires, artifacts=listed)
+    return text.replace("name: node", f"name: {name}")

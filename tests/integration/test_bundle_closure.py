@@ -12,48 +12,12 @@ from typing import Any
 import pytest
 
 from envbuild.bundle import rpms
-from envbuild.bundle.rpms import EMPTY, Installed, Nevra, Plan, Request, Source, System, Target
+from envbuild.bundle.rpms import EMPTY, Plan, Request, Source, System, Target
 from envbuild.site.sections import NetworkSection
-from rpm_repositories import Dnf, Rpm, build, index, need_tools, p
-from rpm_world import run
+from rpm_repositories import DEFAULT, Dnf, Rpm, build, collected, index, need_tools, node, p
 
 EL8 = System(distro="rocky", major=8)
 SONAME = "libz.so.1()(64bit)", "libz.so.1(ZLIB_1.2)(64bit)"
-NODE = """\
----
-document: modulemd
-version: 2
-data:
-  name: node
-  stream: "{stream}"
-  version: {version}
-  context: {context}
-  arch: x86_64
-  summary: x
-  description: x
-  license: {{module: [MIT]}}
-  dependencies:
-  - requires: {requires}
-  artifacts: {{rpms: [{artifacts}]}}
-...
-"""
-DEFAULT = """\
----
-document: modulemd-defaults
-version: 1
-data: {module: node, stream: "10", profiles: {}}
-...
-"""
-
-
-def node(stream: str, *artifacts: str, version: int = 1, name: str = "node", context: str = "c0ffee",
-         requires: str = "{platform: [el8]}") -> str:  # fmt: skip
-    """A module's document."""
-    listed = ", ".join(f'"{each}"' for each in artifacts)
-    text = NODE.format(stream=stream, version=version, context=context, requires=requires, artifacts=listed)
-    return text.replace("name: node", f"name: {name}")
-
-
 WORLD: tuple[Rpm, ...] = (
     # A chain, with several versions and an epoch that beats a higher version.
     p("chain", "2-1", "Requires: link >= 1:1"),
@@ -87,9 +51,10 @@ WORLD: tuple[Rpm, ...] = (
     p("both", arch="x86_64"), p("both", arch="i686"),
     p("needs-both", "1-1", "Requires: both"),
     # What is installed beside older versions of itself.
-    p("kernel-core", "1-1", "Provides: installonlypkg(kernel)"), p("kernel-core", "2-1", "Provides: installonlypkg(kernel)"),
+    *(p("kernel-core", evr, "Provides: installonlypkg(kernel)") for evr in ("1-1", "2-1")),
     # A library with a sibling that wants its exact version.
-    p("lib", "1-1"), p("lib", "2-1"), p("lib-devel", "1-1", "Requires: lib = 1-1"), p("lib-devel", "2-1", "Requires: lib = 2-1"),
+    p("lib", "1-1"), p("lib", "2-1"),
+    p("lib-devel", "1-1", "Requires: lib = 1-1"), p("lib-devel", "2-1", "Requires: lib = 2-1"),
     p("needs-new-lib", "1-1", "Requires: lib >= 2"),
     # Streams of a module, a plain package of the same name, and one that provides that name.
     p("node", "10-1"), p("node", "12-1"), p("node", "12-2"), p("node-extra", "12-1"), p("node", "20-1"),
@@ -110,7 +75,8 @@ ASKED = {
     "unless": ["rich-unless"], "with": ["rich-with"], "near": ["file-near"], "far": ["file-far"], "silent": ["silent"],
     "soname": ["program"], "conflict": ["peace"], "obsolete": ["wants-old"], "weak": ["weak"], "arch": ["needs-both"],
     "by-file": ["/usr/bin/tool"], "by-far-file": ["/usr/share/far/data"], "by-capability": [SONAME[1]],
-    "by-version": ["end-1-1.noarch"], "by-arch": ["both.x86_64"], "kernel": ["kernel-core"], "default-stream": ["runs-on-node"],
+    "by-version": ["end-1-1.noarch"], "by-arch": ["both.x86_64"], "kernel": ["kernel-core"],
+    "default-stream": ["runs-on-node"],
     "many": ["chain", "rich-if", "file-far", "program", "weak", "needs-new-lib", "needs-both", "runs-on-node"],
 }  # fmt: skip
 
@@ -194,31 +160,6 @@ def test_a_stream_that_nothing_describes_is_an_error_and_so_is_another_one_on_th
     two = Target(name="compute", source="1" * 64, streams={"node": "12"})
     plan = planned(tmp_path / "cache", world, ["node"], other, two)
     assert "the targets have different streams of it: 10, 12" in plan.findings[0].message
-
-
-def collected(dnf: Dnf, name: str = "host") -> Target:
-    """What rpm says of a root, as a target."""
-    form = ("P\t%{NAME}\t%{EPOCHNUM}\t%{VERSION}\t%{RELEASE}\t%{ARCH}\n"
-            "[p\t%{PROVIDENEVRS}\n][r\t%{REQUIRENEVRS}\n][c\t%{CONFLICTNEVRS}\n][o\t%{OBSOLETENEVRS}\n][f\t%{FILENAMES}\n]")  # fmt: skip
-    said = run("rpm", "--root", dnf.root, "--dbpath", dnf.dbpath, "-qa", "--queryformat", form)
-    found: list[Installed] = []
-    parts: dict[str, list[str]] = {}
-    for line in [*said.splitlines(), "P\t"]:
-        kind, _, text = line.partition("\t")
-        if kind == "P" and parts:
-            label, epoch, version, release, arch = parts["P"][0].split("\t")
-            found.append(
-                Installed(
-                    nevra=Nevra(name=label, epoch=epoch, version=version, release=release, arch=arch),
-                    provides=tuple(parts.get("p", ())), conflicts=tuple(parts.get("c", ())),
-                    requires=tuple(each for each in parts.get("r", ()) if not each.startswith("rpmlib(")),
-                    obsoletes=tuple(parts.get("o", ())), files=tuple(parts.get("f", ())),
-                )
-            )  # fmt: skip
-            parts = {}
-        if text:
-            parts.setdefault(kind, []).append(text)
-    return Target(name=name, source="0" * 64, installed=tuple(found))
 
 
 FILLED: Mapping[str, tuple[list[str], list[str]]] = {

@@ -172,7 +172,8 @@ def test_metalinks_and_lists_of_mirrors() -> None:
 @pytest.mark.parametrize(
     ("entry", "needed"),
     [
-        ('name="/usr/bin/tool"', False), ('name="/etc/x"', False), ('name="/usr/lib/sendmail"', False), ('name="a"', False),
+        ('name="/usr/bin/tool"', False), ('name="/etc/x"', False), ('name="/usr/lib/sendmail"', False),
+        ('name="a"', False),
         ('name="(a if b)"', False), ('name="(/usr/sbin/x or /bin/y)"', False), ('name="/usr/share/x"', True),
         ('name="(a or /usr/libexec/x)"', True), ('name="(/opt/x if a)"', True), ('name="/usr/lib/sendmail2"', True),
     ],
@@ -200,7 +201,8 @@ def document(
 ) -> str:
     return (
         f"---\ndocument: modulemd\nversion: 2\ndata:\n  name: {name}\n  stream: {stream}\n  version: {version}\n"
-        f"  context: c\n  arch: x86_64\n  dependencies:\n  - requires: {requires}\n  artifacts: {{rpms: [{artifacts}]}}\n"
+        f"  context: c\n  arch: x86_64\n  dependencies:\n  - requires: {requires}\n"
+        f"  artifacts: {{rpms: [{artifacts}]}}\n"
         f"{more}...\n"
     )
 
@@ -244,7 +246,8 @@ def test_a_default_stream_counts_unless_another_one_is_enabled(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "text",
-    ["---\nmodulemd: [", "---\nmodulemd: " + "[" * 5000, "---\nmodulemd: &a [*a]\n", "---\nmodulemd: !!python/object:os.x {}",
+    ["---\nmodulemd: [", "---\nmodulemd: " + "[" * 5000, "---\nmodulemd: &a [*a]\n",
+     "---\nmodulemd: !!python/object:os.x {}",
      "modulemd", "---\ndocument: modulemd\ndata: {name: [], stream: {}, version: x}\n", "\0"],
 )  # fmt: skip
 def test_modules_that_make_no_sense_are_refused_or_passed_over(tmp_path: Path, text: str) -> None:
@@ -254,7 +257,8 @@ def test_modules_that_make_no_sense_are_refused_or_passed_over(tmp_path: Path, t
         assert "cannot be read" in error.message
 
 
-PACKAGE = """<package type="rpm"><name>{name}</name><arch>noarch</arch><checksum type="sha256" pkgid="YES">{digest}</checksum>
+PACKAGE = """<package type="rpm"><name>{name}</name><arch>noarch</arch>
+<checksum type="sha256" pkgid="YES">{digest}</checksum>
 <packager>&lt;a&amp;b&gt; "q"</packager><!-- <package> --><location href="x/{name}.rpm" xml:base="http://elsewhere/"/>
 <format><r:license>MIT</r:license><evil:tag xmlns:evil="urn:evil">x</evil:tag><r:requires><r:entry name="a&#10;b"/>
 </r:requires></format></package>

@@ -66,11 +66,14 @@ class Metadata:
             BundleError: Its metadata leads out of the repository.
         """
         path, elsewhere = location
-        if elsewhere is not None:
+        try:
+            if elsewhere is None:
+                return tuple(joined(base, path) for base in (self.base, *self.mirrors))
             if not urls.is_remote(elsewhere):
-                raise BundleError(f"repository {self.id}: its metadata leads to {urls.mask(elsewhere)[:200]}")
+                raise BundleError(f"its metadata leads to {urls.mask(elsewhere)[:200]}")
             return (joined(elsewhere, path),)
-        return tuple(joined(base, path) for base in (self.base, *self.mirrors))
+        except BundleError as error:
+            raise of_repository(self.id, error) from None
 
 
 def read(way: Way, cache: Path, *, sink: Sink = discard) -> Metadata:
@@ -91,9 +94,7 @@ def read(way: Way, cache: Path, *, sink: Sink = discard) -> Metadata:
         bases = (base, *mirrors)
         files = {kind: _file(way, entry, bases, cache) for kind, entry in sorted(index.entries.items())}
     except EnvbuildError as error:
-        if source.id not in error.message:
-            error.message = f"repository {source.id}: {error.message}"
-        raise
+        raise of_repository(source.id, error)  # noqa: B904
     return Metadata(
         way=way,
         base=base,
@@ -108,6 +109,14 @@ def read(way: Way, cache: Path, *, sink: Sink = discard) -> Metadata:
         modules=files.get("modules"),
         lists=needs_lists(files["primary"]),
     )
+
+
+def of_repository(name: str, error: EnvbuildError) -> EnvbuildError:
+    """An error that names the repository that it is about."""
+    if not error.message.startswith(f"repository {name}: "):
+        error.message = f"repository {name}: {error.message}"
+        error.args = (error.message,)
+    return error
 
 
 def needs_lists(primary: Path) -> bool:
@@ -142,14 +151,15 @@ def _index(way: Way, sink: Sink) -> tuple[str, tuple[str, ...], bytes]:
             raw = way.small(base + REPOMD, repomd.LARGEST)
             if sums and not any(hashlib.new(kind, raw).hexdigest() == digest for kind, digest in sums):
                 raise BundleError(f"{urls.mask(base)}{REPOMD} is none that the metalink knows: the mirror is stale")
+            if fault is not None:
+                sink(Note(message=f"repository {source.id}: {fault.message}", level="warning"))
             return base, (*bases[:number], *bases[number + 1 :]), raw
         except EnvbuildError as error:  # noqa: PERF203
             if fault is not None:
                 sink(Note(message=f"repository {source.id}: {fault.message}", level="warning"))
             fault = error
     assert fault is not None
-    fault.message = f"repository {source.id}: {fault.message}"
-    raise fault
+    raise of_repository(source.id, fault)
 
 
 def _keys(way: Way, name: str) -> Iterable[PublicKey]:

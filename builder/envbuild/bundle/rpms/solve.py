@@ -182,7 +182,7 @@ def _run(question: Question, document: bytes) -> process.Completed:
             "the solver (solv) is not installed: there is none for this system",
             hint="Run the export on Linux, or inside one of envbuild's own containers.",
         )
-    if "MemoryError" in done.stderr or "bad_alloc" in done.stderr:
+    if any(words in done.stderr for words in ("MemoryError", "bad_alloc", "Out of memory")):
         raise SolverError(f"the solver wants more than {question.memory >> 20} MiB of memory")
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
