@@ -2,11 +2,12 @@
 
     python bench/run.py [--rounds 3] [--only PART]... [--rows 8] [--json FILE] [--record]
 
-A part is rules, diagnose, help, build, step, layers, doctor or rows. The last one builds eight rows twice, with nothing
-in any cache: it takes hours and 20 GB, so that it is measured only where it is asked for (--rows 2 for a quick try).
+A part is rules, diagnose, bundle, help, build, step, layers, doctor or rows. The last one builds eight rows twice, with
+nothing in any cache: it takes hours and 20 GB, so that it is measured only where it is asked for (--rows 2 for a quick
+try).
 
-It builds and proves the row `cpu` first, if that was not done and more than the rules and diagnose is measured. Exit
-code 1 when a limit is exceeded.
+It builds and proves the row `cpu` first, if that was not done and more than the rules, diagnose and bundle is measured.
+Exit code 1 when a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import commands
 import examination
 import images
 import logs
+import resolving
 import rows
 import rules
 from figures import Measure, markdown, notes, table
@@ -39,7 +41,7 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
-PARTS = ("rules", "diagnose", "help", "build", "step", "layers", "doctor")
+PARTS = ("rules", "diagnose", "bundle", "help", "build", "step", "layers", "doctor")
 ON_DEMAND = ("rows",)
 
 
@@ -94,12 +96,16 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int, count: int) -> tupl
         say("measuring: diagnose")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
             measures += logs.diagnose(Path(scratch), rounds)
+    if "bundle" in parts:
+        say("measuring: bundle")
+        with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
+            measures += resolving.measures(Path(scratch), rounds)
     bench = Workbench(project_folder=commands.ROOT)
     if "rows" in parts:
         say(f"measuring: {count} rows, with -j 1 and with -j 2")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
             measures += rows.measures(bench, Path(scratch), count)
-    if set(parts) <= {"rules", "diagnose", "rows"}:
+    if set(parts) <= {"rules", "diagnose", "bundle", "rows"}:
         return measures, [f"Python {sys.version.split()[0]}, envbuild {__version__}."]
     say(f"building and proving the row {ROW}, unless it is up to date")
     must((commands.ENVBUILD, "build", ROW), cwd=commands.ROOT)

@@ -691,14 +691,6 @@ def test_memory_and_time_of_the_solver_are_bounded(tmp_path: Path, site: Path) -
         solve.solve(question(site, tmp_path / "cache", seconds=0.001))
 
 
-def test_what_was_parsed_before_is_used_and_not_believed(tmp_path: Path, site: Path) -> None:
-    plan = rpms.plan(request(source(site)), NetworkSection(), cache=tmp_path / "cache")
-    (parsed,) = (tmp_path / "cache/parsed").iterdir()
-    for damage in (b"", b"SOLV" + os.urandom(900), parsed.read_bytes()[:700]):
-        parsed.write_bytes(damage)
-        assert rpms.plan(request(source(site)), NetworkSection(), cache=tmp_path / "cache").packages == plan.packages
-
-
 def test_another_kind_of_machine_is_an_error(tmp_path: Path, site: Path) -> None:
     host = Target(name="login", source="0" * 64, system=System(distro="rhel", major=8, releasever="8.6"))
     asked = request(source(site), targets=(host,), system=System(distro="rhel", major=8, releasever="8.8"))

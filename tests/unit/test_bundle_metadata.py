@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from envbuild.bundle.rpms import armor, cut, modules, repomd
-from envbuild.bundle.rpms.metadata import needs_lists
+from envbuild.bundle.rpms import armor, cut, filelists, modules, repomd
 from envbuild.bundle.rpms.transport import joined, opened
 from envbuild.bundle.rpms.unpack import harmless, unpack
 from envbuild.errors import BundleError, EnvbuildError, InputError
@@ -183,7 +182,26 @@ def test_the_file_lists_are_wanted_for_files_that_primary_metadata_has_not(
 ) -> None:
     path = tmp_path / "primary.xml"
     path.write_text(f"<metadata><package><rpm:requires><rpm:entry {entry}/></rpm:requires></package></metadata>")
-    assert needs_lists(path) is needed
+    assert bool(filelists.asked(path)) is needed
+
+
+def test_of_the_file_lists_only_what_is_asked_for_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "primary.xml"
+    entries = "".join(
+        f'<rpm:entry name="{name}"/>' for name in ("/opt/a&amp;b", "(x if /srv/&quot;q&quot;)", "/no/one")
+    )
+    path.write_text(f"<metadata><package>{entries}</package></metadata>")
+    asked = filelists.asked(path)
+    assert asked == {"/opt/a&b", '/srv/"q"', "/no/one"}
+    lists = tmp_path / "filelists.xml"
+    lists.write_text(
+        '<filelists><package pkgid="one" name="a" arch="noarch"><version/><file>/opt/a&amp;b</file><file>/opt/c</file>'
+        '</package><package pkgid="two"><file type="dir">/srv/"q"</file></package><package pkgid="three"/></filelists>'
+    )
+    filelists.reduce(lists, asked, tmp_path / "less.xml")
+    text = (tmp_path / "less.xml").read_text()
+    assert text.count("<package") == 2 and text.count("<file>") == 2 and "/opt/c" not in text
+    assert '<package pkgid="one" name="a" arch="noarch"><file>/opt/a&amp;b</file></package>' in text
 
 
 def test_damaged_keys_are_told_apart_from_none(tmp_path: Path) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 import re
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import process, store
-from envbuild.bundle.rpms import armor, repomd
+from envbuild.bundle.rpms import armor, filelists, repomd
 from envbuild.bundle.rpms.repomd import REPOMD, Entry, Repomd
 from envbuild.bundle.rpms.transport import Wanted, Way, digest_of, joined, local
 from envbuild.bundle.rpms.types import PublicKey
@@ -24,10 +24,7 @@ from envbuild.site import urls
 # The largest distributions have 100 MB of packed metadata in one file, and 1 GB of it plain.
 _PACKED, _PLAIN = 1 << 30, 4 << 30
 _SIGNATURE = 1 << 16
-# Files that primary metadata has of every package; others are only in the file lists (createrepo_c, cr_is_primary).
-_IN_PRIMARY = re.compile(rb"/etc/|.*bin/|/usr/lib/sendmail$")
-_ENTRY = re.compile(rb' name="(/[^"]*|\([^"]*/[^"]*)"')
-_WORD = re.compile(rb"[\s()]+")
+_LINES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +35,7 @@ class Metadata:
         base: Where it was found; packages are looked for there first, then at ``mirrors``.
         repomd_sha256: Of its ``repomd.xml``.
         signer: Fingerprint of the key that signed that; empty where nobody did, or no key is at hand.
-        lists: Whether some dependency is a file that only the file lists know.
+        asked: Files that its dependencies name and that only file lists know.
     """
 
     way: Way
@@ -52,7 +49,7 @@ class Metadata:
     filelists: Path | None
     other: Path | None
     modules: Path | None
-    lists: bool
+    asked: frozenset[str]
 
     @property
     def id(self) -> str:
@@ -92,7 +89,10 @@ def read(way: Way, cache: Path, *, sink: Sink = discard) -> Metadata:
         index = repomd.parse(raw, f"repository {source.id}: {urls.mask(base)}{REPOMD}")
         signer = _signer(way, base, raw, keys)
         bases = (base, *mirrors)
-        files = {kind: _file(way, entry, bases, cache) for kind, entry in sorted(index.entries.items())}
+        entries = [index.entries[kind] for kind in sorted(index.entries)]
+        with ThreadPoolExecutor(_LINES) as pool:
+            paths = pool.map(lambda entry: _file(way, entry, bases, cache), entries)
+            files = {entry.type: path for entry, path in zip(entries, paths, strict=True)}
     except EnvbuildError as error:
         raise of_repository(source.id, error)  # noqa: B904
     return Metadata(
@@ -107,7 +107,7 @@ def read(way: Way, cache: Path, *, sink: Sink = discard) -> Metadata:
         filelists=files.get("filelists"),
         other=files.get("other"),
         modules=files.get("modules"),
-        lists=needs_lists(files["primary"]),
+        asked=filelists.asked(files["primary"]),
     )
 
 
@@ -117,20 +117,6 @@ def of_repository(name: str, error: EnvbuildError) -> EnvbuildError:
         error.message = f"repository {name}: {error.message}"
         error.args = (error.message,)
     return error
-
-
-def needs_lists(primary: Path) -> bool:
-    """Whether some dependency in ``primary`` is a file that primary metadata does not list.
-
-    Asked before anything is solved, and not when it failed: a package that cannot be installed for want of a file is
-    passed over in silence where an older one will do.
-    """
-    with primary.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for match in _ENTRY.finditer(data):
-            for word in _WORD.split(match.group(1)):
-                if word.startswith(b"/") and not _IN_PRIMARY.match(word):
-                    return True
-    return False
 
 
 def _index(way: Way, sink: Sink) -> tuple[str, tuple[str, ...], bytes]:

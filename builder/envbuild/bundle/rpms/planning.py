@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuild.bundle.rpms import metadata, modules
+from envbuild.bundle.rpms import filelists, metadata, modules
 from envbuild.bundle.rpms.metadata import Metadata
 from envbuild.bundle.rpms.modules import Active, Modules
 from envbuild.bundle.rpms.objections import conflicting_streams, of_package, of_solution, of_streams, of_target
@@ -84,10 +85,11 @@ def plan(request: Request, network: NetworkSection, *, cache: Path, sink: Sink =
     described = modules.read(each.modules for each in found if each.modules is not None)
     actives = [_active(described, request, target) for target in request.targets]
     step = _Step(sink, "rpm-solve", f"solving for {_targets(request.targets)}")
-    answer = solve(_question(request, found, actives, cache, lists=any(each.lists for each in found)))
-    if any(each.problems or each.missing for each in answer.solutions) and not all(each.lists for each in found):
-        # It may be a file that only the file lists know: some mirrors' primary metadata has fewer than usual.
-        answer = solve(_question(request, found, actives, cache, lists=True))
+    with tempfile.TemporaryDirectory(prefix="envbuild-files-") as scratch:
+        answer = solve(_question(request, found, actives, _lists(request, found, Path(scratch))))
+    if any(each.problems or each.missing for each in answer.solutions):
+        # Some mirrors' primary metadata lists fewer files than usual: with every file once more, before it is said.
+        answer = solve(_question(request, found, actives, {each.id: each.filelists for each in found}))
     planned = _plan(request, tuple(found), described, actives, answer)
     step.done(f"{len(planned.packages)} packages")
     return planned
@@ -142,20 +144,32 @@ def _active(described: Modules, request: Request, target: Target) -> Active:
     return modules.active(described, streams, arch=request.system.arch, platform=f"el{request.system.major}")
 
 
+def _lists(request: Request, found: Iterable[Metadata], folder: Path) -> dict[str, Path | None]:
+    """File lists of each repository, with no other files than somebody asks for."""
+    installed = (text for target in request.targets for each in target.installed for text in each.requires)
+    wanted = filelists.beyond((*request.roots, *installed)).union(*(each.asked for each in found))
+    made: dict[str, Path | None] = {}
+    for number, each in enumerate(found):
+        made[each.id] = None
+        if each.filelists is not None and wanted:
+            path = made[each.id] = folder / f"{number}.xml"
+            filelists.reduce(each.filelists, wanted, path)
+    return made
+
+
 def _question(
-    request: Request, found: Iterable[Metadata], actives: Iterable[Active], cache: Path, *, lists: bool
+    request: Request, found: Iterable[Metadata], actives: Iterable[Active], lists: Mapping[str, Path | None]
 ) -> Question:
     sources = {source.id: source for source in request.sources}
     return Question(
         arch=request.system.arch,
         roots=request.roots,
         multilib=request.multilib,
-        parsed=cache / "parsed",
         repositories=tuple(
             Loaded(
                 id=each.id,
                 primary=each.primary,
-                filelists=each.filelists if lists else None,
+                filelists=lists[each.id],
                 priority=sources[each.id].priority,
                 hotfixes=sources[each.id].hotfixes,
                 excludes=sources[each.id].excludes,

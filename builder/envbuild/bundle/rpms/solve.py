@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
 
-from envbuild import process, store
+from envbuild import process
 from envbuild.bundle.rpms.types import SMALL_ARCHES, Installed, Nevra, Package
 from envbuild.errors import BundleError, EngineError
 
@@ -61,18 +59,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What the solver is asked.
-
-    Attributes:
-        parsed: Folder for repositories as libsolv has parsed them; None for none.
-    """
+    """What the solver is asked; ``memory`` is a limit in bytes, of its address space."""
 
     arch: str
     roots: tuple[str, ...]
     repositories: tuple[Loaded, ...]
     machines: tuple[Machine, ...]
     multilib: bool = False
-    parsed: Path | None = None
     memory: int = MEMORY
     seconds: float = SECONDS
 
@@ -115,20 +108,6 @@ def solve(question: Question) -> Answer:
         SolverError: It crashed, or ran out of memory or time.
         EngineError: It cannot be started here.
     """
-    parsed = [_parsed(question.parsed, each) for each in question.repositories]
-    try:
-        return _ask(question, parsed)
-    except SolverError:
-        kept = [path for path in parsed if path is not None and path.is_file()]
-        if not kept:
-            raise
-        # It may be what was parsed before that is damaged.
-        for path in kept:
-            store.remove(path)
-        return _ask(question, [None] * len(parsed))
-
-
-def _ask(question: Question, parsed: Sequence[Path | None]) -> Answer:
     document = {
         "arch": question.arch,
         "roots": question.roots,
@@ -139,10 +118,9 @@ def _ask(question: Question, parsed: Sequence[Path | None]) -> Answer:
             {
                 "id": each.id, "priority": each.priority, "primary": str(each.primary),
                 "filelists": str(each.filelists) if each.filelists else None,
-                "parsed": str(path) if path else None, "hotfixes": each.hotfixes,
-                "excludes": each.excludes, "includes": each.includes,
+                "hotfixes": each.hotfixes, "excludes": each.excludes, "includes": each.includes,
             }
-            for each, path in zip(question.repositories, parsed, strict=True)
+            for each in question.repositories
         ],
         "targets": [
             {
@@ -195,15 +173,6 @@ def _run(question: Question, document: bytes) -> process.Completed:
 
 def _said(done: process.Completed) -> str:
     return process.last_words(done.stderr, 300) or "it said nothing"
-
-
-def _parsed(folder: Path | None, each: Loaded) -> Path | None:
-    """Where a repository lies as libsolv has parsed it: by its content, and by what parsed it."""
-    if folder is None:
-        return None
-    store.make_folder(folder)
-    names = (each.primary.name, each.filelists.name if each.filelists else "", distributions.version("solv"))
-    return folder / f"{hashlib.sha256(' '.join(names).encode()).hexdigest()[:32]}.solv"
 
 
 def _installed(each: Installed) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from envbuild import __version__, store
 from envbuild.bundle.rpms.types import Source
-from envbuild.errors import BundleError, EnvbuildError, InputError
+from envbuild.errors import BundleError, EngineError, EnvbuildError, InputError
 from envbuild.events import Note, Sink, discard
 from envbuild.net import Broken, Client, NetworkError, Route, TooLong
 from envbuild.net.manners import backoff
-from envbuild.registry.blobs import IDLE_ATTEMPTS, Effort, disk_error
 from envbuild.site import urls
 from envbuild.site.sections import NetworkSection
 
@@ -157,6 +156,9 @@ class Way:
         wanted = growing.wanted
         if wanted.size is not None and growing.size == wanted.size:
             return
+        # Imported here: what a registry's client needs takes a tenth of a second, and local repositories need none.
+        from envbuild.registry.blobs import IDLE_ATTEMPTS, Effort
+
         effort = Effort(growing.size, wanted.size or 0)
         while True:
             try:
@@ -206,6 +208,14 @@ class _Growing:
         self._sum.update(block)
         self.size += len(block)
         self._moved(len(block))
+
+
+def disk_error(path: Path, error: OSError) -> EngineError:
+    """What a full or closed disk is called."""
+    return EngineError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint="Free some space (envbuild prune), or choose a folder on another disk.",
+    )
 
 
 def local(url: str) -> Path | None:

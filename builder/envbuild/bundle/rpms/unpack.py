@@ -10,15 +10,15 @@ import hashlib
 import lzma
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from zlib_ng import zlib_ng
+
 from envbuild import store
-from envbuild.bundle.rpms.transport import opened
+from envbuild.bundle.rpms.transport import disk_error, opened
 from envbuild.errors import BundleError
-from envbuild.registry.blobs import disk_error
 
 _CHUNK = 1 << 18
 _PIECE = 1 << 20
@@ -26,6 +26,7 @@ _PIECE = 1 << 20
 _XZ_MEMORY, _ZSTD_WINDOW = 256 << 20, 128 << 20
 _HEAD = 1 << 16
 _ENCODING = re.compile(rb"""^<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
+_GZIP_ERROR: type[Exception] = zlib_ng.error  # type: ignore[assignment]
 _KNOWN = frozenset({b"utf-8", b"us-ascii", b"ascii"})
 
 
@@ -60,8 +61,10 @@ def unpack(
                     raise _Damaged(f"more than {limit} bytes come out of it")
                 after.update(block)
                 out.write(block)
-            out.flush()
-            os.fsync(out.fileno())
+            if opened_as is None:
+                # Whoever finds it after a crash has nothing to hold it to.
+                out.flush()
+                os.fsync(out.fileno())
         if before.hexdigest() != checksum[1]:
             raise _Damaged(f"its {checksum[0]} is {before.hexdigest()[:16]}, and {checksum[1][:16]} was expected")
         if opened_as and after.hexdigest() != opened_as[1]:
@@ -101,7 +104,7 @@ def _plain(file: BinaryIO, seen: Callable[[bytes], object]) -> Iterator[bytes]:
 
 
 _DECODERS: dict[bytes, Callable[[], Any]] = {
-    b"\x1f\x8b": lambda: zlib.decompressobj(31),
+    b"\x1f\x8b": lambda: zlib_ng.decompressobj(31),
     b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY),
     b"BZh": bz2.BZ2Decompressor,
 }
@@ -128,7 +131,7 @@ def _decoded(blocks: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes
                     break
         if fresh or not decoder.eof:
             raise _Damaged("it ends in the middle")
-    except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
+    except (_GZIP_ERROR, lzma.LZMAError, OSError, EOFError, ValueError) as error:
         raise _Damaged(f"it cannot be unpacked ({error})") from error
 
 

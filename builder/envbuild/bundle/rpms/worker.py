@@ -7,8 +7,6 @@ libdnf/goal/Goal.cpp, initSolver), so that the answer is dnf's own.
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import fnmatch
 import json
 import os
@@ -69,25 +67,12 @@ class _World:
 
 
 def _load(repo: Any, each: dict[str, Any]) -> None:
-    """A repository's metadata: as it was parsed before, or anew."""
-    cached = each["parsed"]
-    if cached and Path(cached).is_file():
-        file = solv.xfopen(cached)
-        if file is not None and repo.add_solv(file):
-            return
-        repo.empty()
     for path, flags in ((each["primary"], 0), (each["filelists"], solv.Repo.REPO_EXTEND_SOLVABLES)):
         if path:
             file = solv.xfopen(path)
             if file is None or not repo.add_rpmmd(file, None, flags):
                 raise _Unreadable(each["id"], repo.pool.errstr or "it is no metadata")
             file.close()
-    if cached:
-        part = f"{cached}.{os.getpid()}.part"
-        with contextlib.suppress(OSError):
-            written = solv.xfopen(part, "w")
-            if written is not None and repo.write(written) and written.close():
-                Path(part).replace(cached)
 
 
 class _Unreadable(Exception):
@@ -221,6 +206,8 @@ def _solve(world: _World, target: dict[str, Any], roots: list[str], *, multilib:
             "helps": False,
         }
         if missing:
+            import difflib
+
             names = {solvable.name for solvable in world.available()}
             answer["near"] = {root: difflib.get_close_matches(root, names, 3, 0.7) for root in missing[:20]}
         solver = _solver(pool)
@@ -300,9 +287,9 @@ def main() -> int:
                 for target in question["targets"]
             ],
         }
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    # Linux counts it in KiB (getrusage(2)).
-    document["peak_bytes"] = used.ru_maxrss * 1024
+    # Not getrusage(2): there a child has the size of whoever started it.
+    status = Path("/proc/self/status").read_text()
+    document["peak_bytes"] = int(status.partition("VmHWM:")[2].split()[0]) * 1024
     json.dump(document, answer_to)
     answer_to.close()
     return 0

@@ -20,12 +20,11 @@ from envbuild import store
 from envbuild.bundle.rpms import cut
 from envbuild.bundle.rpms.modules import Document
 from envbuild.bundle.rpms.planning import Plan, with_epoch
-from envbuild.bundle.rpms.transport import CHUNK, opened
+from envbuild.bundle.rpms.transport import CHUNK, disk_error, opened
 from envbuild.bundle.rpms.types import Check, Checked, Written, WrittenFile
 from envbuild.errors import BundleError
 from envbuild.events import Sink, StepDone, StepStarted, discard
 from envbuild.model import Severity
-from envbuild.registry.blobs import disk_error
 
 REPOSITORY, PACKAGES, REPODATA, KEYS = "rpms", "rpms/Packages", "rpms/repodata", "keys"
 KEY = "rpm-write"
