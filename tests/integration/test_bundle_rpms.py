@@ -684,11 +684,20 @@ def test_a_crash_of_the_solver_ends_nothing_else(tmp_path: Path, site: Path, mon
     assert failed.value.exit_code == 6
 
 
-def test_memory_and_time_of_the_solver_are_bounded(tmp_path: Path, site: Path) -> None:
-    with pytest.raises(solve.SolverError, match="wants more than 16 MiB of memory"):
-        solve.solve(question(site, tmp_path / "cache", memory=16 << 20))
+def test_memory_and_time_of_the_solver_are_bounded(tmp_path: Path) -> None:
+    """More packages than the memory is for; and less time than the solver takes to start."""
+    entry = '<package type="rpm"><name>{0}</name><arch>noarch</arch><version epoch="0" ver="1" rel="1"/></package>\n'
+    text = "".join(entry.format(f"package-{number}-{'x' * 300}") for number in range(100_000))
+    primary = tmp_path / "primary.xml"
+    primary.write_text(f'<metadata xmlns="http://linux.duke.edu/metadata/common" packages="1">{text}</metadata>')
+    asked = solve.Question(
+        arch="x86_64", roots=("lib",), repositories=(solve.Loaded(id="site", primary=primary),),
+        machines=(solve.Machine(name="empty"),), memory=32 << 20,
+    )  # fmt: skip
+    with pytest.raises(solve.SolverError, match="wants more than 32 MiB of memory"):
+        solve.solve(asked)
     with pytest.raises(solve.SolverError, match="no answer within 0 seconds"):
-        solve.solve(question(site, tmp_path / "cache", seconds=0.001))
+        solve.solve(dataclasses.replace(asked, seconds=0.001))
 
 
 def test_another_kind_of_machine_is_an_error(tmp_path: Path, site: Path) -> None:
