@@ -52,6 +52,7 @@ WORLD: tuple[Rpm, ...] = (
     p("needs-both", "1-1", "Requires: both"),
     # What is installed beside older versions of itself.
     *(p("kernel-core", evr, "Provides: installonlypkg(kernel)") for evr in ("1-1", "2-1")),
+    *(p("kmod", evr, f"Requires: kernel-core = {evr}") for evr in ("1-1", "2-1")),
     # A library with a sibling that wants its exact version.
     p("lib", "1-1"), p("lib", "2-1"),
     p("lib-devel", "1-1", "Requires: lib = 1-1"), p("lib-devel", "2-1", "Requires: lib = 2-1"),
@@ -167,7 +168,7 @@ FILLED: Mapping[str, tuple[list[str], list[str]]] = {
     "all there": (["chain"], ["chain"]),
     "half there": (["link-1:1-1"], ["chain"]),
     "an older one": (["offers-1-1"], ["offers"]),
-    "an older kernel": (["kernel-core-1-1"], ["kernel-core"]),
+    "an older kernel": (["kernel-core-1-1", "kmod-1-1"], ["kernel-core"]),
     "rich, by what is there": (["host"], ["rich-if"]),
     "a file that is there": (["tools"], ["file-near"]),
     "a 32-bit one": (["both.i686", "both.x86_64"], ["needs-both"]),

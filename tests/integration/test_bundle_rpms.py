@@ -240,6 +240,21 @@ def test_a_bundle_for_a_pinned_sibling_installs_where_one_for_an_empty_system_do
     ]  # fmt: skip
 
 
+def test_names_that_a_medium_takes_for_one_lie_apart(tmp_path: Path, ours: Key) -> None:
+    folder = tmp_path / "repository"
+    build(folder, [p("Tool"), p("tool"), p("plain")], ours)
+    index(folder)
+    asked = request(source(folder, ours), roots=("Tool", "tool", "plain"))
+    done = made(asked, tmp_path / "cache", tmp_path / "bundle")
+    paths = sorted(done.written.packages.values())
+    assert [path.rpartition("/")[2] for path in paths].count("plain-1-1.noarch.rpm") == 1
+    assert len({path.lower() for path in paths}) == 3 and "rpms/Packages/plain-1-1.noarch.rpm" in paths
+    assert offline(tmp_path / "root", tmp_path / "bundle", "install", "Tool", "tool", "plain").returncode == 0
+    # And they go when they are no longer asked for.
+    made(dataclasses.replace(asked, roots=("plain",)), tmp_path / "cache", tmp_path / "bundle")
+    assert [path.name for path in (tmp_path / "bundle/rpms/Packages").iterdir()] == ["plain-1-1.noarch.rpm"]
+
+
 def test_what_is_missing_from_a_written_bundle_is_seen(tmp_path: Path, site: Path, ours: Key) -> None:
     plan = rpms.plan(request(source(site, ours)), NetworkSection(), cache=tmp_path / "cache")
     less = dataclasses.replace(plan, packages=plan.packages[:1])

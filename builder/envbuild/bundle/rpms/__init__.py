@@ -16,26 +16,21 @@ from envbuild.bundle.rpms.fetching import fetch
 from envbuild.bundle.rpms.hosts import target
 from envbuild.bundle.rpms.planning import Plan, plan
 from envbuild.bundle.rpms.proving import Proof, prove
+from envbuild.bundle.rpms.results import Check, Checked, PublicKey, Signed, Written, WrittenFile
 from envbuild.bundle.rpms.solve import SolverError
 from envbuild.bundle.rpms.types import (
     ARCHES,
     EMPTY,
-    Check,
-    Checked,
     Closure,
     Installed,
     Nevra,
     Package,
-    PublicKey,
     RepositorySeen,
     Request,
-    Signed,
     Source,
     Stream,
     System,
     Target,
-    Written,
-    WrittenFile,
 )
 from envbuild.bundle.rpms.writing import write
 

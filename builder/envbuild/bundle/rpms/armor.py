@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from envbuild.bundle.rpms.types import PublicKey
+from envbuild.bundle.rpms.results import PublicKey
 from envbuild.errors import InputError
 
 LARGEST = 1 << 20

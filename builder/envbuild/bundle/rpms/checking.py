@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,17 @@ from typing import Any
 
 from envbuild.bundle.rpms import flaws
 from envbuild.bundle.rpms.planning import Plan, with_epoch
+from envbuild.bundle.rpms.results import Check, Checked, PublicKey, Signed
+from envbuild.bundle.rpms.telling import shared, step
 from envbuild.bundle.rpms.transport import CHUNK, opened
-from envbuild.bundle.rpms.types import Check, Checked, Package, PublicKey, Signed, Stream
+from envbuild.bundle.rpms.types import Package, Stream
 from envbuild.errors import EnvbuildError
-from envbuild.events import Sink, StepDone, StepLine, StepStarted, discard
+from envbuild.events import Sink, discard
 from envbuild.model import Finding
 
 _LINES = 4
+# After so many packages it is told how far it is.
+_EVERY = 50
 KEY = "rpm-check"
 # Tags of a header (rpm, include/rpm/rpmtag.h).
 _FILE_DIGESTS, _FILE_DIGEST_ALGORITHM = 1035, 5011
@@ -67,21 +70,8 @@ def check(plan: Plan, paths: Mapping[str, Path], *, sink: Sink = discard) -> Che
         EngineError: The disk.
     """
     keys = {each.id: each.keys for each in plan.metadata}
-    began = time.monotonic()
-    name = f"signatures and digests of {len(plan.packages)} packages"
-    sink(StepStarted(key=KEY, name=name))
-    lock, looked = threading.Lock(), [0]
-
-    def one(package: Package) -> _Seen:
-        found = _look(package, paths[str(package.nevra)], keys.get(package.repository, ()))
-        with lock:
-            looked[0] += 1
-            if looked[0] % 50 == 0:
-                sink(StepLine(key=KEY, text=f"{looked[0]} of {len(plan.packages)}"))
-        return found
-
-    with ThreadPoolExecutor(_LINES) as pool:
-        seen = list(pool.map(one, plan.packages))
+    with step(shared(sink), KEY, f"signatures and digests of {len(plan.packages)} packages") as tell:
+        seen = _seen(plan, paths, keys, tell)
     findings: list[Finding] = []
     checked, used, labels = [], set(), set()
     for package, found in zip(plan.packages, seen, strict=True):
@@ -102,13 +92,30 @@ def check(plan: Plan, paths: Mapping[str, Path], *, sink: Sink = discard) -> Che
         )
     signers = _signers(keys.values(), used)
     findings += flaws.of_keys(signers, plan.request.system)
-    sink(StepDone(key=KEY, name=name, status="done", seconds=time.monotonic() - began))
     return Check(
         packages=tuple(checked),
         keys=signers,
         streams=_streams(plan, labels),
         findings=tuple(dict.fromkeys(findings)),
     )
+
+
+def _seen(
+    plan: Plan, paths: Mapping[str, Path], keys: Mapping[str, Sequence[PublicKey]], tell: Callable[[str], None]
+) -> list[_Seen]:
+    """Every package, looked at; some at a time."""
+    lock, looked = threading.Lock(), [0]
+
+    def one(package: Package) -> _Seen:
+        found = _look(package, paths[str(package.nevra)], keys.get(package.repository, ()))
+        with lock:
+            looked[0] += 1
+            if looked[0] % _EVERY == 0:
+                tell(f"{looked[0]} of {len(plan.packages)}")
+        return found
+
+    with ThreadPoolExecutor(_LINES) as pool:
+        return list(pool.map(one, plan.packages))
 
 
 def _look(package: Package, path: Path, keys: Sequence[PublicKey]) -> _Seen:

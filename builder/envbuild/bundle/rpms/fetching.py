@@ -5,16 +5,17 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from envbuild import store
 from envbuild.bundle.rpms.planning import Plan
+from envbuild.bundle.rpms.telling import shared, step
 from envbuild.bundle.rpms.transport import Wanted, local
 from envbuild.bundle.rpms.types import Package
 from envbuild.errors import EngineError
-from envbuild.events import Sink, StepDone, StepLine, StepStarted, discard
+from envbuild.events import Sink, discard
 
 _LINES = 6
 # The largest packages of a distribution have some GB (CUDA, firmware).
@@ -48,20 +49,19 @@ def fetch(plan: Plan, *, cache: Path, sink: Sink = discard) -> Mapping[str, Path
 
     missing = [package for package in plan.packages if not _here(plan, package, folder)]
     _room(folder, sum(package.bytes for package in missing))
-    tally = _Tally(sink, len(plan.packages), plan.bytes)
-    with ThreadPoolExecutor(_LINES) as pool:
-        # The largest first: nobody waits for one of them in the end.
-        jobs = {each: pool.submit(one, each) for each in sorted(plan.packages, key=lambda each: -each.bytes)}
-        try:
-            paths = {str(package.nevra): jobs[package].result() for package in plan.packages}
-        except BaseException:
-            # The pool waits for what runs: it ends at its next piece.
-            tally.stop()
-            for job in jobs.values():
-                job.cancel()
-            raise
-    tally.done()
-    return paths
+    with step(shared(sink), KEY, f"{len(plan.packages)} packages, {size(plan.bytes)}") as tell:
+        tally = _Tally(tell, len(plan.packages), plan.bytes)
+        with ThreadPoolExecutor(_LINES) as pool:
+            # The largest first: nobody waits for one of them in the end.
+            jobs = {each: pool.submit(one, each) for each in sorted(plan.packages, key=lambda each: -each.bytes)}
+            try:
+                return {str(package.nevra): jobs[package].result() for package in plan.packages}
+            except BaseException:
+                # The pool waits for what runs: it ends at its next piece.
+                tally.stop()
+                for job in jobs.values():
+                    job.cancel()
+                raise
 
 
 def _here(plan: Plan, package: Package, folder: Path) -> bool:
@@ -99,14 +99,12 @@ class _Stopped(Exception):
 class _Tally:
     """How far all of them have come. Told from several threads."""
 
-    def __init__(self, sink: Sink, count: int, total: int) -> None:
-        self._sink, self._count, self._total = sink, count, total
+    def __init__(self, tell: Callable[[str], None], count: int, total: int) -> None:
+        self._tell, self._count, self._total = tell, count, total
         self._lock = threading.Lock()
         self._bytes = self._told = self._arrived = 0
-        self._began = self._told_at = time.monotonic()
+        self._told_at = time.monotonic()
         self._stopped = False
-        self._name = f"{count} packages, {size(total)}"
-        sink(StepStarted(key=KEY, name=self._name))
 
     def moved(self, count: int) -> None:
         if self._stopped:
@@ -117,7 +115,7 @@ class _Tally:
             if self._bytes - self._told >= _SHARE * self._total or now - self._told_at >= _SECONDS:
                 self._told, self._told_at = self._bytes, now
                 done = f"{self._arrived} of {self._count} packages, {size(self._bytes)} of {size(self._total)}"
-                self._sink(StepLine(key=KEY, text=done))
+                self._tell(done)
 
     def arrived(self) -> None:
         with self._lock:
@@ -125,7 +123,3 @@ class _Tally:
 
     def stop(self) -> None:
         self._stopped = True
-
-    def done(self) -> None:
-        seconds = time.monotonic() - self._began
-        self._sink(StepDone(key=KEY, name=self._name, status="done", seconds=seconds))

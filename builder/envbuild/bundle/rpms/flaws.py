@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from envbuild.bundle.rpms.types import PublicKey, Signed, System
+from envbuild.bundle.rpms.results import PublicKey, Signed
+from envbuild.bundle.rpms.types import System
 from envbuild.model import Finding, Severity
 
 _FETCH = "Fetch it again, or from another mirror; nothing of it was used."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,10 +13,11 @@ from envbuild.bundle.rpms.metadata import Metadata
 from envbuild.bundle.rpms.modules import Active, Modules
 from envbuild.bundle.rpms.objections import conflicting_streams, of_package, of_solution, of_streams, of_target
 from envbuild.bundle.rpms.solve import Answer, Loaded, Machine, Question, Solution, solve
+from envbuild.bundle.rpms.telling import shared, step
 from envbuild.bundle.rpms.transport import Way
 from envbuild.bundle.rpms.types import Closure, Package, RepositorySeen, Request, Stream, Target
 from envbuild.errors import InputError
-from envbuild.events import Sink, StepDone, StepLine, StepStarted, discard
+from envbuild.events import Sink, discard
 from envbuild.model import Finding, Severity
 from envbuild.site import urls
 from envbuild.site.sections import NetworkSection
@@ -80,18 +80,19 @@ def plan(request: Request, network: NetworkSection, *, cache: Path, sink: Sink =
         EngineError: The disk.
     """
     _sensible(request)
+    sink = shared(sink)
     ways = [Way(source, network, sink=sink) for source in request.sources]
     found = _read_all(ways, cache, sink)
     described = modules.read(each.modules for each in found if each.modules is not None)
     actives = [_active(described, request, target) for target in request.targets]
-    step = _Step(sink, "rpm-solve", f"solving for {_targets(request.targets)}")
-    with tempfile.TemporaryDirectory(prefix="envbuild-files-") as scratch:
-        answer = solve(_question(request, found, actives, _lists(request, found, Path(scratch))))
-    if any(each.problems or each.missing for each in answer.solutions):
-        # Some mirrors' primary metadata lists fewer files than usual: with every file once more, before it is said.
-        answer = solve(_question(request, found, actives, {each.id: each.filelists for each in found}))
-    planned = _plan(request, tuple(found), described, actives, answer)
-    step.done(f"{len(planned.packages)} packages")
+    with step(sink, "rpm-solve", f"solving for {_targets(request.targets)}") as tell:
+        with tempfile.TemporaryDirectory(prefix="envbuild-files-") as scratch:
+            answer = solve(_question(request, found, actives, _lists(request, found, Path(scratch))))
+        if any(each.problems or each.missing for each in answer.solutions):
+            # Some mirrors' primary metadata lists fewer files than usual: with every file once more, before it is said.
+            answer = solve(_question(request, found, actives, {each.id: each.filelists for each in found}))
+        planned = _plan(request, tuple(found), described, actives, answer)
+        tell(f"{len(planned.packages)} packages")
     return planned
 
 
@@ -115,24 +116,11 @@ def _targets(targets: tuple[Target, ...]) -> str:
     return ", ".join("an empty system" if target.empty else target.name for target in targets)
 
 
-class _Step:
-    """One step, from its beginning to its end."""
-
-    def __init__(self, sink: Sink, key: str, name: str) -> None:
-        self._sink, self._key, self._name, self._began = sink, key, name, time.monotonic()
-        sink(StepStarted(key=key, name=name))
-
-    def done(self, detail: str) -> None:
-        self._sink(StepLine(key=self._key, text=detail))
-        seconds = time.monotonic() - self._began
-        self._sink(StepDone(key=self._key, name=f"{self._name}: {detail}", status="done", seconds=seconds))
-
-
 def _read_all(ways: Iterable[Way], cache: Path, sink: Sink) -> list[Metadata]:
     def one(way: Way) -> Metadata:
-        step = _Step(sink, f"rpm-metadata-{way.source.id}", f"metadata of {way.source.id}")
-        found = metadata.read(way, cache, sink=sink)
-        step.done(f"revision {found.index.revision or 'unknown'}")
+        with step(sink, f"rpm-metadata-{way.source.id}", f"metadata of {way.source.id}") as tell:
+            found = metadata.read(way, cache, sink=sink)
+            tell(f"revision {found.index.revision or 'unknown'}")
         return found
 
     with ThreadPoolExecutor(_LINES) as pool:

@@ -11,9 +11,10 @@ from pathlib import Path
 from envbuild.bundle.rpms import metadata, modules
 from envbuild.bundle.rpms.objections import of_solution, of_streams
 from envbuild.bundle.rpms.planning import Plan, closure
+from envbuild.bundle.rpms.results import Written
 from envbuild.bundle.rpms.solve import Loaded, Machine, Question, solve
 from envbuild.bundle.rpms.transport import Way
-from envbuild.bundle.rpms.types import Closure, Source, Stream, Written
+from envbuild.bundle.rpms.types import Closure, Source, Stream
 from envbuild.bundle.rpms.writing import REPOSITORY
 from envbuild.events import Note, Sink, discard
 from envbuild.model import Finding, Severity

@@ -140,9 +140,10 @@ def _unwanted(world: _World, target: dict[str, Any], *, multilib: bool) -> set[i
         full = f"{solvable.name}-{_whole(solvable.evr)}.{solvable.arch}"
         if solvable.repo.id in world.hotfixes or full in active:
             kept_ids.add(solvable.id)
-        elif full in inactive or solvable.name in names:
+        elif full in inactive:
             out.add(solvable.id)
-    # A package that provides what a stream's package is called goes, too (dnf.modularity(7), "Package filtering").
+    # Whatever provides what a stream's package is called goes, first of all a package of that name
+    # (dnf.modularity(7), "Package filtering").
     for name in names:
         for solvable in world.pool.whatprovides(world.pool.str2id(name)):
             if solvable.repo.id in world.names and solvable.id not in kept_ids:

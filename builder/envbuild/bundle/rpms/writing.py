@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +18,11 @@ from envbuild import store
 from envbuild.bundle.rpms import cut
 from envbuild.bundle.rpms.modules import Document
 from envbuild.bundle.rpms.planning import Plan, with_epoch
+from envbuild.bundle.rpms.results import Check, Checked, Written, WrittenFile
+from envbuild.bundle.rpms.telling import step
 from envbuild.bundle.rpms.transport import CHUNK, disk_error, opened
-from envbuild.bundle.rpms.types import Check, Checked, Written, WrittenFile
 from envbuild.errors import BundleError
-from envbuild.events import Sink, StepDone, StepStarted, discard
+from envbuild.events import Sink, discard
 from envbuild.model import Severity
 
 REPOSITORY, PACKAGES, REPODATA, KEYS = "rpms", "rpms/Packages", "rpms/repodata", "keys"
@@ -50,52 +49,51 @@ def write(plan: Plan, checked: Check, folder: Path, *, created: int, sink: Sink 
     """
     if any(finding.severity is Severity.ERROR for finding in (*plan.findings, *checked.findings)):
         raise BundleError("packages with findings of severity error are not written into a bundle")
-    began = time.monotonic()
-    name = f"writing {len(checked.packages)} packages"
-    sink(StepStarted(key=KEY, name=name))
+    with step(sink, KEY, f"writing {len(checked.packages)} packages"):
+        return _written(plan, checked, folder, created)
+
+
+def _written(plan: Plan, checked: Check, folder: Path, created: int) -> Written:
     names = _names(checked.packages)
-    _clean(folder, [*(f"{PACKAGES}/{name}" for name in names)])
+    _clean(folder, [f"{PACKAGES}/{name}" for name in names])
     with ThreadPoolExecutor(_LINES) as pool:
         jobs = [
             pool.submit(_place, each, folder / PACKAGES / name)
             for each, name in zip(checked.packages, names, strict=True)
         ]
         try:
-            for job in jobs:
-                job.result()
+            files = [
+                WrittenFile(path=f"{PACKAGES}/{name}", bytes=job.result(), sha256=each.sha256)
+                for job, name, each in zip(jobs, names, checked.packages, strict=True)
+            ]
         except BaseException:
             for job in jobs:
                 job.cancel()
             raise
-    paths = {str(each.package.nevra): f"{PACKAGES}/{name}" for each, name in zip(checked.packages, names, strict=True)}
-    files = [
-        WrittenFile(path=paths[str(each.package.nevra)], bytes=each.path.stat().st_size, sha256=each.sha256)
-        for each in checked.packages
-    ]
-    documents = _metadata(plan, checked, names)
-    files += _repodata(folder, documents, created)
+    files += _repodata(folder, _metadata(plan, checked, names), created)
     keys = {}
     for key in checked.keys:
         # rpm's own folder of keys (/etc/pki/rpm-gpg) names them so.
-        path = f"{KEYS}/RPM-GPG-KEY-{key.fingerprint[-16:]}.asc"
+        path = keys[key.fingerprint] = f"{KEYS}/RPM-GPG-KEY-{key.fingerprint[-16:]}.asc"
         files.append(_small(folder, path, key.armored))
-        keys[key.fingerprint] = path
-    sink(StepDone(key=KEY, name=name, status="done", seconds=time.monotonic() - began))
     return Written(
         folder=folder,
         files=tuple(sorted(files, key=lambda file: file.path)),
-        packages=paths,
+        packages={
+            str(each.package.nevra): f"{PACKAGES}/{name}" for each, name in zip(checked.packages, names, strict=True)
+        },
         keys=keys,
         repomd=f"{REPODATA}/repomd.xml",
     )
 
 
 def _names(packages: Sequence[Checked]) -> list[str]:
-    """A file name for each package. Names that a medium without upper and lower case takes for one get the epoch."""
+    """A file for each package, by its name as rpm says it. What a medium without upper and lower case takes for one, or
+    what differs in its epoch alone, lies in a folder of its own."""
     plain = [f"{_nvra(each)}.rpm" for each in packages]
     count = Counter(name.lower() for name in plain)
     return [
-        name if count[name.lower()] == 1 else f"{name.removesuffix('.rpm')}.{each.sha256[:12]}.rpm"
+        name if count[name.lower()] == 1 else f"{each.sha256[:12]}/{name}"
         for name, each in zip(plain, packages, strict=True)
     ]
 
@@ -108,30 +106,29 @@ def _nvra(each: Checked) -> str:
 def _clean(folder: Path, wanted: Iterable[str]) -> None:
     """Take away what an earlier run left and this one does not have: a repository has what its metadata says."""
     kept = {folder / path for path in wanted}
-    for place in (PACKAGES, REPODATA, KEYS):
-        for path in sorted((folder / place).glob("*")):
-            if path in kept and path.is_file() and not path.is_symlink():
-                continue
-            if place == KEYS and not path.name.startswith("RPM-GPG-KEY-"):
-                continue
+    for place, pattern in ((PACKAGES, "*"), (REPODATA, "*"), (KEYS, "RPM-GPG-KEY-*")):
+        # Folders after what is in them.
+        for path in sorted((folder / place).rglob(pattern), reverse=True):
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path not in kept or path.is_symlink():
                 store.remove(path)
 
 
-def _place(each: Checked, target: Path) -> None:
-    """Copy a package, and see that it is still the one that was looked at."""
+def _place(each: Checked, target: Path) -> int:
+    """Copy a package, and see that it is still the one that was looked at; its size in bytes."""
     if target.is_file() and not target.is_symlink() and _sha256(target) == each.sha256:
-        return
+        return target.stat().st_size
     store.make_folder(target.parent)
     part = target.with_name(f".{target.name}.part")
-    total = hashlib.sha256()
+    total, size = hashlib.sha256(), 0
     try:
         with opened(each.path) as file, part.open("wb") as out:
             while block := file.read(CHUNK):
                 total.update(block)
                 out.write(block)
+                size += len(block)
             out.flush()
             os.fsync(out.fileno())
         if total.hexdigest() != each.sha256:
@@ -141,6 +138,7 @@ def _place(each: Checked, target: Path) -> None:
         raise disk_error(target, error) from error
     finally:
         part.unlink(missing_ok=True)
+    return size
 
 
 def _sha256(path: Path) -> str:
