@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 from envbuild.cli import failure, lines, many
 from envbuild.cli.building import Asked
 from envbuild.cli.display import make_sinks
+from envbuild.engines import building
 from envbuild.errors import GateError
 from envbuild.events import Event, Note, PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted, WorkDone
 from envbuild.pipeline import room
@@ -57,7 +61,7 @@ def test_layers_that_rows_share_need_their_room_once() -> None:
 
 def test_too_little_room_names_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
-    engine = SimpleNamespace(local=True, info=lambda: SimpleNamespace(root=str(tmp_path / "data")))
+    engine = SimpleNamespace(kind="podman", local=True, info=lambda: SimpleNamespace(root=str(tmp_path / "data")))
     bench: Any = SimpleNamespace(engine=engine, cache=tmp_path / "not" / "yet")
     target: Any = SimpleNamespace(env=SimpleNamespace(name="cpu"))
     monkeypatch.setattr(room, "need_of", lambda bench, target: Need(shares=1, whole=3 * GIB, own=GIB))
@@ -67,10 +71,41 @@ def test_too_little_room_names_both_numbers(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(Exception, match=r"4\.00 GiB free, and building cpu needs about 4\.10 GiB") as caught:
         room.require(bench, [target])
     assert caught.value.exit_code == 3  # type: ignore[attr-defined]
+    assert "podman system df" in caught.value.hint  # type: ignore[attr-defined]
     free = 5 * GIB
     room.require(bench, [target])
     engine.local, free = False, 2 * GIB
     room.require(bench, [target])
+
+
+def test_an_engine_whose_folder_is_closed_to_this_user_is_not_asked_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, cache = tmp_path / "closed", tmp_path / "cache"
+    (closed / "data").mkdir(parents=True)
+    cache.mkdir()
+    closed.chmod(0)
+    engine = SimpleNamespace(kind="docker", local=True, info=lambda: SimpleNamespace(root=str(closed / "data")))
+    bench: Any = SimpleNamespace(engine=engine, cache=cache)
+    target: Any = SimpleNamespace(env=SimpleNamespace(name="cpu"))
+    monkeypatch.setattr(room, "need_of", lambda bench, target: Need(shares=1, whole=GIB << 40, own=GIB))
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda path: SimpleNamespace(free=GIB << 10))
+    with as_somebody():
+        room.require(bench, [target])
+    closed.chmod(0o700)
+
+
+@contextlib.contextmanager
+def as_somebody() -> Iterator[None]:
+    """Without the rights of root, who may look everywhere."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 def outcome(row: str, code: int) -> Outcome:
@@ -156,3 +191,24 @@ def test_a_row_of_its_own_is_asked_for_in_full() -> None:
         "--project=/p", "--engine=podman", "--key=k.pem", "--allow-level=cpu", "--timeout=60.0", "--smoke-timeout=30.0",
         "--compilers=3", "--no-cache", "--force", "--", "-row",
     ]  # fmt: skip
+
+
+def test_a_failure_in_the_table_fits_the_reader_and_its_step_has_a_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    mounts = " ".join(f"--mount=type=secret,id=a-secret-{number},mode=0444" for number in range(9))
+    step = building.short(f"[toolchain 2/2] RUN {mounts} : install the compiler; set -eu; {'x' * 300}")
+    assert step.startswith("[toolchain 2/2] RUN : install the compiler") and len(step) == 200
+    error = {"message": f"build step failed: {step}\n  E: no such package", "exit_code": 4}
+    told = ("error: all of it", f"  {step}")
+    failed = Outcome(row="a-row", status="failed", exit_code=4, seconds=61, error=error, told=told)
+    many._print(
+        [failed, Outcome(row="b", status="built", exit_code=0, image={"tags": ["b:1"], "level": "cpu"})], json=False
+    )
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["ROW", "STATUS", "LEVEL", "TIME", "TAG"] and second.endswith("b:1")
+    assert len(first) <= 80 and "[toolchain 2/2] RUN :" in first, first
+    # Who reads the log of a CI sees no document.
+    many._print([failed], json=True)
+    assert "error: all of it" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from types import FrameType
@@ -89,6 +90,9 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def main() -> None:
     """Entry point: every failure becomes one message, one hint and one exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    # A terminal that goes away ends what runs in it, unless it was told to stay (nohup).
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
     output.prepare()
     sys.exit(output.finish(_outcome(as_json=_wants_json(sys.argv[1:])), failed=ENGINE))
 
@@ -132,7 +136,10 @@ def _outcome(*, as_json: bool) -> int:
 def _in_words(error: OSError) -> EngineError:
     """What no room has put into words, such as a log that cannot be written."""
     reason = error.strerror or str(error)
-    return EngineError(f"{error.filename}: {reason}" if error.filename is not None else reason)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "envbuild prune --dry-run says what of its own can go; it writes to ENVBUILD_HOME, [paths] cache and TMPDIR."
+    message = f"{error.filename}: {reason}" if error.filename is not None else reason
+    return EngineError(message, hint=hint if full else "")
 
 
 def _usage(error: Any) -> EnvbuildError:
