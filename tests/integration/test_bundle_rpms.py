@@ -506,8 +506,9 @@ def test_a_killed_run_leaves_a_part_that_the_next_one_takes_up(tmp_path: Path, s
             (sys.executable, "-c", program), env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         ) as child:
             assert half.wait(60)
-            parts = tmp_path / "cache/packages"
-            while not any(path.stat().st_size for path in parts.rglob("*.part")):
+            (lib,) = (each.checksum[1] for each in plan.packages if each.nevra.name == "lib")
+            part = tmp_path / "cache/packages" / lib[:2] / f"sha256-{lib}.rpm.part"
+            while not (part.is_file() and part.stat().st_size):
                 assert child.poll() is None
             child.send_signal(signal.SIGKILL)
             child.wait(10)
@@ -672,6 +673,11 @@ def test_a_link_in_the_bundles_folder_is_replaced_and_not_followed(tmp_path: Pat
     (packages / "old").symlink_to(tmp_path)
     made(request(source(site, ours)), tmp_path / "cache", tmp_path / "bundle")
     assert victim.read_text() == "mine" and not (packages / "lib-2-1.noarch.rpm").is_symlink()
+    shutil.move(packages, tmp_path / "elsewhere")
+    packages.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="rpms/Packages is a link"):
+        made(request(source(site, ours), roots=("unasked",)), tmp_path / "cache", tmp_path / "bundle")
+    assert not (tmp_path / "elsewhere/unasked-1-1.noarch.rpm").exists()
 
 
 # --- the solver -------------------------------------------------------------------------------------------------------
@@ -722,3 +728,6 @@ def test_another_kind_of_machine_is_an_error(tmp_path: Path, site: Path) -> None
     assert rules(list(plan.findings)) == [("rpm.target", "error")]
     assert "for release 8.8, and this machine has 8.6" in plan.findings[0].message
     assert "--releasever 8.6" in plan.findings[0].fix
+    strict = dataclasses.replace(host, system=dataclasses.replace(host.system, releasever="8.8", fips=True))
+    plan = rpms.plan(dataclasses.replace(asked, targets=(strict,)), NetworkSection(), cache=tmp_path / "cache")
+    assert [(each.rule, each.fix) for each in plan.findings] == [("rpm.target", "--fips")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envbuild import store
 from envbuild.bundle.rpms.planning import Plan
-from envbuild.bundle.rpms.telling import shared, step
+from envbuild.bundle.rpms.telling import Brake, shared, step
 from envbuild.bundle.rpms.transport import Wanted, local
 from envbuild.bundle.rpms.types import Package
 from envbuild.errors import EngineError
@@ -92,10 +92,6 @@ def size(count: int) -> str:
     raise AssertionError("the last unit takes whatever is left")
 
 
-class _Stopped(Exception):
-    """A transfer ends here, because the run does."""
-
-
 class _Tally:
     """How far all of them have come. Told from several threads."""
 
@@ -104,11 +100,10 @@ class _Tally:
         self._lock = threading.Lock()
         self._bytes = self._told = self._arrived = 0
         self._told_at = time.monotonic()
-        self._stopped = False
+        self._brake = Brake()
 
     def moved(self, count: int) -> None:
-        if self._stopped:
-            raise _Stopped
+        self._brake.moved(count)
         with self._lock:
             self._bytes += count
             now = time.monotonic()
@@ -122,4 +117,4 @@ class _Tally:
             self._arrived += 1
 
     def stop(self) -> None:
-        self._stopped = True
+        self._brake.set()

@@ -14,7 +14,7 @@ from envbuild import process, store
 from envbuild.bundle.rpms import armor, filelists, repomd
 from envbuild.bundle.rpms.repomd import REPOMD, Entry, Repomd
 from envbuild.bundle.rpms.results import PublicKey
-from envbuild.bundle.rpms.transport import Wanted, Way, digest_of, joined, local
+from envbuild.bundle.rpms.transport import Progress, Wanted, Way, digest_of, joined, local
 from envbuild.bundle.rpms.unpack import harmless, unpack
 from envbuild.errors import BundleError, EnvbuildError, InputError
 from envbuild.events import Note, Sink, discard
@@ -73,8 +73,11 @@ class Metadata:
             raise of_repository(self.id, error) from None
 
 
-def read(way: Way, cache: Path, *, sink: Sink = discard) -> Metadata:
+def read(way: Way, cache: Path, *, moved: Progress = lambda count: None, sink: Sink = discard) -> Metadata:
     """Bring a repository's metadata into ``cache``, or find it there.
+
+    Args:
+        moved: Told of every piece, in bytes; what it raises ends the transfer.
 
     Raises:
         NetworkError: It does not come.
@@ -91,7 +94,7 @@ def read(way: Way, cache: Path, *, sink: Sink = discard) -> Metadata:
         bases = (base, *mirrors)
         entries = [index.entries[kind] for kind in sorted(index.entries)]
         with ThreadPoolExecutor(_LINES) as pool:
-            paths = pool.map(lambda entry: _file(way, entry, bases, cache), entries)
+            paths = pool.map(lambda entry: _file(way, entry, bases, cache, moved), entries)
             files = {entry.type: path for entry, path in zip(entries, paths, strict=True)}
     except EnvbuildError as error:
         raise of_repository(source.id, error)  # noqa: B904
@@ -196,7 +199,7 @@ def _signer(way: Way, base: str, raw: bytes, keys: tuple[PublicKey, ...]) -> str
     return str(good[0])
 
 
-def _file(way: Way, entry: Entry, bases: tuple[str, ...], cache: Path) -> Path:
+def _file(way: Way, entry: Entry, bases: tuple[str, ...], cache: Path, moved: Progress) -> Path:
     """A file of metadata, plain."""
     algorithm, digest = entry.checksum
     target = cache / "metadata" / f"{algorithm}-{digest}.{'yaml' if entry.type == 'modules' else 'xml'}"
@@ -207,7 +210,7 @@ def _file(way: Way, entry: Entry, bases: tuple[str, ...], cache: Path) -> Path:
         if target.is_file() and _same(target, entry):
             return target
         addresses = [joined(base, entry.location) for base in bases]
-        path = way.fetch(addresses, target.with_name(f"{target.name}.packed"), packed)
+        path = way.fetch(addresses, target.with_name(f"{target.name}.packed"), packed, moved=moved)
         try:
             limit = _PLAIN if entry.open_size is None else entry.open_size
             unpack(path, target, checksum=entry.checksum, opened_as=entry.opened_as, limit=limit)

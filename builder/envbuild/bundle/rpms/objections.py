@@ -23,6 +23,7 @@ def of_target(system: System, target: Target) -> Iterator[Finding]:
     has = target.system
     if has is None:
         return
+    yield from _of_fips(system, target)
     pairs = [("architecture", system.arch, has.arch), ("major release", str(system.major), str(has.major))]
     if system.releasever and "." in system.releasever and has.releasever and "." in has.releasever:
         pairs.append(("release", system.releasever, has.releasever))
@@ -36,6 +37,18 @@ def of_target(system: System, target: Target) -> Iterator[Finding]:
                 fix="Make a bundle of its own for it" + (f": --releasever {found}" if what == "release" else "."),
                 source="the target's manifest",
             )
+
+
+def _of_fips(system: System, target: Target) -> Iterator[Finding]:
+    if target.system is not None and target.system.fips and not system.fips:
+        yield Finding(
+            rule="rpm.target",
+            severity=Severity.ERROR,
+            subject=target.name,
+            message="this machine is in FIPS mode, and the bundle is not held to what that admits",
+            fix="--fips",
+            source="the target's manifest",
+        )
 
 
 def of_streams(request: Request, target: Target, active: Active) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from envbuild.bundle.rpms.metadata import Metadata
 from envbuild.bundle.rpms.modules import Active, Modules
 from envbuild.bundle.rpms.objections import conflicting_streams, of_package, of_solution, of_streams, of_target
 from envbuild.bundle.rpms.solve import Answer, Loaded, Machine, Question, Solution, solve
-from envbuild.bundle.rpms.telling import shared, step
+from envbuild.bundle.rpms.telling import Brake, shared, step
 from envbuild.bundle.rpms.transport import Way
 from envbuild.bundle.rpms.types import Closure, Package, RepositorySeen, Request, Stream, Target
 from envbuild.errors import InputError
@@ -117,14 +117,21 @@ def _targets(targets: tuple[Target, ...]) -> str:
 
 
 def _read_all(ways: Iterable[Way], cache: Path, sink: Sink) -> list[Metadata]:
+    brake = Brake()
+
     def one(way: Way) -> Metadata:
         with step(sink, f"rpm-metadata-{way.source.id}", f"metadata of {way.source.id}") as tell:
-            found = metadata.read(way, cache, sink=sink)
+            found = metadata.read(way, cache, moved=brake.moved, sink=sink)
             tell(f"revision {found.index.revision or 'unknown'}")
         return found
 
     with ThreadPoolExecutor(_LINES) as pool:
-        return list(pool.map(one, ways))
+        try:
+            return list(pool.map(one, ways))
+        except BaseException:
+            # The pool waits for what runs: it ends at its next piece.
+            brake.set()
+            raise
 
 
 def _active(described: Modules, request: Request, target: Target) -> Active:

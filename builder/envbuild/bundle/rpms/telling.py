@@ -10,6 +10,29 @@ from collections.abc import Callable, Iterator
 from envbuild.events import Event, Sink, StepDone, StepLine, StepStarted
 
 
+class Stopped(Exception):
+    """A transfer ends here, because the run does."""
+
+
+class Brake:
+    """What transfers in other threads hold to: once it is set, each ends at its next piece."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def moved(self, count: int) -> None:
+        """A piece more.
+
+        Raises:
+            Stopped: It is to be the last one.
+        """
+        if self._set:
+            raise Stopped
+
+
 def shared(sink: Sink) -> Sink:
     """A sink that several threads may tell something."""
     lock = threading.RLock()

@@ -21,7 +21,7 @@ from envbuild.bundle.rpms.planning import Plan, with_epoch
 from envbuild.bundle.rpms.results import Check, Checked, Written, WrittenFile
 from envbuild.bundle.rpms.telling import step
 from envbuild.bundle.rpms.transport import CHUNK, disk_error, opened
-from envbuild.errors import BundleError
+from envbuild.errors import BundleError, InputError
 from envbuild.events import Sink, discard
 from envbuild.model import Severity
 
@@ -104,7 +104,13 @@ def _nvra(each: Checked) -> str:
 
 
 def _clean(folder: Path, wanted: Iterable[str]) -> None:
-    """Take away what an earlier run left and this one does not have: a repository has what its metadata says."""
+    """Take away what an earlier run left and this one does not have: a repository has what its metadata says.
+
+    Raises:
+        InputError: A folder of it is a link: nobody knows whose what is behind it is.
+    """
+    if link := next((place for place in (REPOSITORY, PACKAGES, REPODATA, KEYS) if (folder / place).is_symlink()), None):
+        raise InputError(f"{folder / link} is a link, and has to be a folder")
     kept = {folder / path for path in wanted}
     for place, pattern in ((PACKAGES, "*"), (REPODATA, "*"), (KEYS, "RPM-GPG-KEY-*")):
         # Folders after what is in them.
