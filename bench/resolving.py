@@ -186,11 +186,11 @@ def _entry(folder: Path, kind: str, text: str) -> str:
 def _plan(address: str, cache: Path, roots: tuple[str, ...]) -> dict[str, object]:
     """A plan from nothing, in a process of its own."""
     from envbuild.bundle import rpms
-    from envbuild.site.sections import NetworkSection
+    from envbuild.site.config import load
 
     source = rpms.Source(id="bench", baseurls=(address,))
     request = rpms.Request(roots=roots, sources=(source,), system=rpms.System(distro="rocky", major=8))
-    plan = rpms.plan(request, NetworkSection(), cache=cache)
+    plan = rpms.plan(request, load(None, {}).network, cache=cache)
     return {
         "packages": [str(package.nevra) for package in plan.packages],
         "findings": [finding.message for finding in plan.findings],

@@ -213,7 +213,7 @@ def _file(way: Way, entry: Entry, bases: tuple[str, ...], cache: Path, moved: Pr
         path = way.fetch(addresses, target.with_name(f"{target.name}.packed"), packed, moved=moved)
         try:
             limit = _PLAIN if entry.open_size is None else entry.open_size
-            unpack(path, target, checksum=entry.checksum, opened_as=entry.opened_as, limit=limit)
+            unpack(path, target, checksum=entry.checksum, limit=limit, sync=entry.opened_as is None)
         finally:
             if local(addresses[0]) != path:
                 store.remove(path)

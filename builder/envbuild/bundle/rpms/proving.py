@@ -57,7 +57,7 @@ def prove(plan: Plan, written: Written, streams: tuple[Stream, ...], *, sink: Si
     # As the installer does it: a stream that cannot be enabled is passed by, and then for the whole repository.
     hotfixes = any(each.how == "hotfixes" for each in streams)
     with tempfile.TemporaryDirectory(prefix="envbuild-prove-") as scratch:
-        found = metadata.read(Way(source, NetworkSection(), sink=sink), Path(scratch), sink=sink)
+        found = metadata.read(Way(source, NetworkSection.model_construct(), sink=sink), Path(scratch), sink=sink)
         described = modules.read([found.modules] if found.modules is not None else [])
         platform = f"el{request.system.major}"
         actives = [

@@ -34,41 +34,35 @@ class _Damaged(Exception):
     pass
 
 
-def unpack(
-    packed: Path, target: Path, *, checksum: tuple[str, str], opened_as: tuple[str, str] | None, limit: int
-) -> None:
+def unpack(packed: Path, target: Path, *, checksum: tuple[str, str], limit: int, sync: bool) -> None:
     """Write what a file holds to ``target``, whole or not at all.
 
     Args:
-        checksum: Algorithm and digest of ``packed``.
-        opened_as: The same of what comes out, where somebody states it.
+        checksum: Algorithm and digest of ``packed``: what comes out of the right file is the right thing.
         limit: Bytes of what comes out after which it is refused.
+        sync: Whether it has to outlive a power cut; not, where whoever finds it has something to hold it to.
 
     Raises:
         BundleError: It is damaged, another file, or too large.
         InputError: It cannot be read.
         EngineError: The disk.
     """
-    before, after = hashlib.new(checksum[0]), hashlib.new(opened_as[0] if opened_as else "sha256")
+    total = hashlib.new(checksum[0])
     part = target.with_name(f"{target.name}.part")
     store.make_folder(target.parent)
     size = 0
     try:
         with opened(packed) as file, part.open("wb") as out:
-            for block in _plain(file, before.update):
+            for block in _plain(file, total.update):
                 size += len(block)
                 if size > limit:
                     raise _Damaged(f"more than {limit} bytes come out of it")
-                after.update(block)
                 out.write(block)
-            if opened_as is None:
-                # Whoever finds it after a crash has nothing to hold it to.
+            if sync:
                 out.flush()
                 os.fsync(out.fileno())
-        if before.hexdigest() != checksum[1]:
-            raise _Damaged(f"its {checksum[0]} is {before.hexdigest()[:16]}, and {checksum[1][:16]} was expected")
-        if opened_as and after.hexdigest() != opened_as[1]:
-            raise _Damaged(f"what it holds is not what the repository says ({opened_as[0]})")
+        if total.hexdigest() != checksum[1]:
+            raise _Damaged(f"its {checksum[0]} is {total.hexdigest()[:16]}, and {checksum[1][:16]} was expected")
         part.replace(target)
     except _Damaged as error:
         store.remove(part)
