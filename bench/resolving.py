@@ -25,7 +25,8 @@ from envbuild import process
 from envbuild.errors import EngineError
 
 PACKAGES, ROOTS = 20_000, ("pkg19999", "pkg15000", "pkg10007")
-FILES = 20
+# A distribution's packages have some hundred files each, and say what their libraries are by version.
+FILES, VERSIONS = 100, 8
 LIMIT_BYTES = 300_000_000
 _SECONDS = 300.0
 _COMMON = 'xmlns="http://linux.duke.edu/metadata/common" xmlns:rpm="http://linux.duke.edu/metadata/rpm"'
@@ -125,6 +126,7 @@ def write(folder: Path, count: int) -> None:
         content = _content(name)
         digest = hashlib.sha256(content).hexdigest()
         needs = _needs(number, drawn)
+        sonames = "".join(f'<rpm:entry name="lib{number}.so.1(V_{part})(64bit)"/>' for part in range(VERSIONS))
         identity = f'<version epoch="0" ver="{version}" rel="1.el8"/>'
         primary.append(
             f'<package type="rpm"><name>{name}</name><arch>x86_64</arch>{identity}'
@@ -136,7 +138,7 @@ def write(folder: Path, count: int) -> None:
             f"<rpm:vendor>nobody</rpm:vendor><rpm:group>Unspecified</rpm:group><rpm:buildhost>host</rpm:buildhost>"
             f'<rpm:sourcerpm>{name}-{version}-1.el8.src.rpm</rpm:sourcerpm><rpm:header-range start="4504" end="9000"/>'
             f'<rpm:provides><rpm:entry name="{name}" flags="EQ" epoch="0" ver="{version}" rel="1.el8"/>'
-            f'<rpm:entry name="lib{number}.so.1()(64bit)"/><rpm:entry name="lib{number}.so.1(V_1)(64bit)"/>'
+            f'<rpm:entry name="lib{number}.so.1()(64bit)"/>{sonames}'
             f"</rpm:provides><rpm:requires>{needs}</rpm:requires><file>/usr/bin/{name}</file></format></package>\n"
         )
         files = "".join(f"<file>/usr/share/{name}/{part}</file>" for part in range(FILES))
