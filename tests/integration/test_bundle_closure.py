@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from envbuild.bundle import rpms
-from envbuild.bundle.rpms import EMPTY, Plan, Request, Source, System, Target
+from envbuild.bundle.rpms import EMPTY, Installed, Nevra, Plan, Request, Source, System, Target
 from envbuild.site.sections import NetworkSection
 from rpm_repositories import DEFAULT, Dnf, Rpm, build, collected, index, need_tools, node, p
 
@@ -203,6 +203,28 @@ def test_the_union_has_what_each_target_needs(world: Path, tmp_path: Path) -> No
     assert [str(each.nevra) for each in plan.packages] == [
         "lib-2-1.noarch", "lib-devel-2-1.noarch", "needs-new-lib-1-1.noarch"
     ]  # fmt: skip
+
+
+def test_targets_do_not_see_one_another(world: Path, tmp_path: Path) -> None:
+    """One solver answers for all of them, one after another; of whatever size they are."""
+
+    def had(name: str, says: str = "") -> Installed:
+        nevra = Nevra(name=name, epoch="0", version="1", release="1", arch="noarch")
+        return Installed(nevra=nevra, provides=(f"{name} = 1-1",), requires=(says,) if says else ())
+
+    pinned = (had("lib"), had("lib-devel", "lib = 1-1"))
+    targets = [EMPTY]
+    for count in range(9):
+        fillers = tuple(had(f"filler-{number}") for number in range(count))
+        targets += [
+            Target(name=f"pinned-{count}", source="0" * 64, installed=(*fillers, *pinned)),
+            Target(name=f"done-{count}", source="1" * 64, installed=(*fillers, had("needs-new-lib"), had("node-like"))),
+        ]
+    plan = planned(tmp_path / "cache", world, ["needs-new-lib"], *targets)
+    new = {"needs-new-lib-1-1.noarch", "lib-2-1.noarch"}
+    expected = {"empty": new, "pinned": new | {"lib-devel-2-1.noarch"}, "done": set()}
+    for number, target in enumerate(targets):
+        assert taken(plan, number) == expected[target.name.partition("-")[0]], target.name
 
 
 def test_what_would_take_something_away_is_refused(tmp_path: Path) -> None:

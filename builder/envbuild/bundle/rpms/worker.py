@@ -221,6 +221,8 @@ def _solve(world: _World, target: dict[str, Any], roots: list[str], *, multilib:
             return answer
         return {**answer, **_steps(world, solver.transaction())}
     finally:
+        # The list belongs to the packages that are there now: it does not grow with the next target's.
+        pool.set_disabled_list([])
         pool.installed = None
         repo.free(True)
 
