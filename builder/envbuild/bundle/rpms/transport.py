@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -64,20 +64,25 @@ class Way:
         site = {"http": network.http_proxy, "https": network.https_proxy}
         proxies = site if source.proxy is None else {"http": source.proxy, "https": source.proxy}
         account, certificate = source.account, source.certificate
-        self._client = Client(
-            Route(
-                agent=f"envbuild/{__version__}",
-                timeout=timeout,
-                ca=source.ca or network.ca,
-                proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy},
-                direct=lambda url: urls.is_loopback(url) or urls.bypasses(url, network.no_proxy),
-                unverified=() if source.verify else tuple(urls.host(url) for url in remote),
-                accounts=tuple(_with_account(url, account) for url in remote) if account else (),
-                certificates=tuple((url, *certificate) for url in remote) if certificate else (),
-            ),
-            sink=sink,
-            pause=pause,
+        route = Route(
+            agent=f"envbuild/{__version__}",
+            timeout=timeout,
+            ca=source.ca or network.ca,
+            proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy},
+            direct=lambda url: urls.is_loopback(url) or urls.bypasses(url, network.no_proxy),
+            unverified=() if source.verify else tuple(urls.host(url) for url in remote),
+            accounts=tuple(_with_account(url, account) for url in remote) if account else (),
         )
+        # Whoever else is led to, by a list of mirrors or by metadata, is not shown who we are.
+        entitled = {_place(url) for url in remote} if certificate else set()
+        self._others = Client(route, sink=sink, pause=pause)
+        self._clients = {
+            place: Client(replace(route, client=certificate, client_for=place), sink=sink, pause=pause)
+            for place in entitled
+        }
+
+    def _client(self, url: str) -> Client:
+        return self._clients.get(_place(url), self._others)
 
     def small(self, url: str, limit: int) -> bytes:
         """A small page.
@@ -89,7 +94,7 @@ class Way:
         """
         path = local(url)
         if path is None:
-            return self._client.get(url, limit=limit).body
+            return self._client(url).get(url, limit=limit).body
         with opened(path) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
@@ -163,10 +168,10 @@ class Way:
         # Imported here: what a registry's client needs takes a tenth of a second, and local repositories need none.
         from envbuild.registry.blobs import IDLE_ATTEMPTS, Effort
 
-        effort = Effort(growing.size, wanted.size or 0)
+        effort, client = Effort(growing.size, wanted.size or 0), self._client(address)
         while True:
             try:
-                with self._client.rest(address, growing.size, limit=wanted.size or wanted.limit) as (start, blocks):
+                with client.rest(address, growing.size, limit=wanted.size or wanted.limit) as (start, blocks):
                     growing.begin(start)
                     for block in blocks:
                         growing.add(block)
@@ -277,6 +282,11 @@ def joined(base: str, location: str) -> str:
         raise BundleError(f"{urls.mask(base)}: its metadata leads to {location[:200]!r}, which is not below it")
     # Locations are paths, not addresses: what is special in an address is quoted (dnf does the same).
     return base.rstrip("/") + "/" + quote(location, safe="/%+~^!@,=;:()-._")
+
+
+def _place(url: str) -> str:
+    """``host:port`` of an address, without credentials."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _with_account(url: str, account: tuple[str, str]) -> str:
