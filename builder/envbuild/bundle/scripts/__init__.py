@@ -1,6 +1,6 @@
 """The shell scripts of a bundle: they run on the disconnected side, with a POSIX shell and the system's own tools.
 
-``install.sh`` and ``verify.sh`` are all that runs before a bundle is verified; what lies in ``lib/`` is read only after.
+``install.sh`` and ``verify.sh`` are all that runs before a bundle is verified; ``lib/`` is read only after that.
 """
 
 from __future__ import annotations

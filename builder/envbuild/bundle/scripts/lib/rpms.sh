@@ -1,0 +1,209 @@
+# shellcheck shell=sh disable=SC2154,SC2034
+# Read by install.sh. Packages go in by dnf or yum, by name, from the bundle alone, with every signature checked.
+# Never --nogpgcheck, --nodeps or --allowerasing. What yum 3 does with these options is taken from its manual.
+
+roots() { conf root; }
+keys() { cut -c67- "$here/SHA256SUMS" | grep '^keys/.*\.asc$' | grep -vx 'keys/bundle.asc' || true; }
+of_bundle() { sed -n 's|.*  rpms/Packages/\(.*/\)\{0,1\}\([^/]*\)\.rpm$|\2|p' "$here/SHA256SUMS" | sort; }
+installed() { rpm -q "$1" > /dev/null 2>&1 || rpm -q --whatprovides "$1" > /dev/null 2>&1; }
+all_installed() {
+    for root in $(roots); do
+        case $root in
+            @*) continue ;;
+        esac
+        installed "$root" || return 1
+    done
+}
+
+# The host's own settings stay in force (excluded packages, for one), its repositories do not; what the packager writes
+# besides packages goes into a folder that is removed again.
+write_packager_conf() {
+    hosts=/etc/dnf/dnf.conf
+    case $packager in
+        */yum) [ ! -e /etc/yum.conf ] || hosts=/etc/yum.conf ;;
+    esac
+    {
+        printf '[main]\n'
+        sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev '^(\[|(reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire)[[:space:]]*=)' || true
+        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 assumeyes=1 \
+            exit_on_lock=1 color=never keepcache=0 proxy=_none_
+        printf '[envbuild-%s]\nname=envbuild bundle %s\nbaseurl=file://%s/bundle/rpms\nenabled=1\ngpgcheck=1\nskip_if_unavailable=0\nmetadata_expire=1\n' \
+            "$name" "$name" "$work"
+        # Its index is signed with the key of the bundle, as its sums are; packages with the keys of those who made them.
+        [ ! -e "$here/rpms/repodata/repomd.xml.asc" ] || printf 'repo_gpgcheck=1\n'
+        conf module | grep -q ' hotfixes$' && printf 'module_hotfixes=1\n'
+        printf 'gpgkey=file://%s/bundle/keys/bundle.asc\n' "$work"
+        keys | while read -r key; do printf '    file://%s/bundle/%s\n' "$work" "$key"; done
+    } > "$work/packager.conf"
+}
+
+# Plugins that ask servers for news have nothing to ask here. One that is not there is no error.
+packager() { # packager COMMAND ARGUMENT...
+    command=$1
+    shift
+    "$packager" -c "$work/packager.conf" -y --disablerepo='*' --enablerepo="envbuild-$name" \
+        --disableplugin='subscription-manager,product-id,rhnplugin,fastestmirror,spacewalk' "$command" "$@"
+}
+try() { packager install --setopt=tsflags=test "$@"; }
+
+history_top() { "$packager" -c "$work/packager.conf" history list 2> /dev/null | awk -F'|' '$1 ~ /^ *[0-9]+ *$/ { print $1 + 0; exit }'; }
+history_since() { # the transactions since ID that were made with this bundle
+    "$packager" -c "$work/packager.conf" history list 2> /dev/null | awk -F'|' -v after="$1" '$1 ~ /^ *[0-9]+ *$/ && $1 + 0 > after { print $1 + 0 }' |
+        while read -r id; do
+            "$packager" -c "$work/packager.conf" history info "$id" 2> /dev/null | grep -q "envbuild-$name" && printf '%s\n' "$id"
+        done || true
+}
+
+# The stream that the host has chosen of a module.
+stream_of() { sed -n 's/^stream *= *//p' "/etc/dnf/modules.d/$1.module" 2> /dev/null | head -n 1; }
+to_enable() { # modules that are to be enabled, and are not
+    conf module | sed -n 's/ enable$//p' | while read -r each; do
+        [ "$(stream_of "${each%%:*}")" = "${each#*:}" ] || printf '%s\n' "$each"
+    done
+}
+check_streams() {
+    to_enable > "$scratch/streams"
+    while read -r each; do
+        chosen=$(stream_of "${each%%:*}")
+        [ -z "$chosen" ] || stop 30 "this host has chosen the stream '$chosen' of the module ${each%%:*}, and the bundle needs '${each#*:}'" \
+            "what to do: if nothing needs the other one: dnf module reset ${each%%:*}; then run this again"
+    done < "$scratch/streams"
+}
+
+# Into a database of rpm's own that is thrown away: whether every package is signed, with a key of the bundle.
+check_packages() {
+    mkdir -p "$scratch/rpmdb"
+    keys > "$scratch/keys"
+    [ -s "$scratch/keys" ] || stop 12 "the bundle has no key for its packages (keys/*.asc)" "what to do: export it again"
+    while read -r key; do
+        rpm --dbpath "$scratch/rpmdb" --import "$here/$key" > "$scratch/said" 2>&1 || {
+            named "$scratch/said" 5
+            stop 30 "rpm does not take the key $key" "what to do: its algorithm may be forbidden on this host (SHA-1 is, from release 9 on):" \
+                "update-crypto-policies --show tells; ask the maker of the packages for a newer key, and export again"
+        }
+    done < "$scratch/keys"
+    # Without that macro a package that nobody signed is fine for older rpms, so what is said is read too.
+    (
+        cd "$here/rpms/Packages" && find . -name '*.rpm' -exec \
+            rpm --dbpath "$scratch/rpmdb" --define '_pkgverify_level all' -K {} + 2>&1
+    ) > "$scratch/signatures" || true
+    grep -Ev ': (digests signatures OK|.*(pgp|gpg|rsa).* OK)$' "$scratch/signatures" > "$scratch/unsigned" || return 0
+    named "$scratch/unsigned"
+    stop 10 "packages of the bundle are not signed with a key of the bundle, or were changed" \
+        "what to do: export it again; this check is made there too, so ask who changed it"
+}
+
+summary() { # of the packager's log: what is going to happen, and which packages of the host are replaced
+    awk '/^(Transaction Summary)/ { on = 1; next } on && /^(Install|Upgrade|Downgrade|Remove|Reinstall) / { $1 = $1; printf "%s%s", sep, $0; sep = ", " }' "$log"
+}
+replaced_lines() { awk '/^(Upgrading|Updating|Downgrading|Removing|Reinstalling|Updating for dependencies):/ { on = 1; print; next } /^[^ ]/ || /^$/ { on = 0 } on { print }' "$log"; }
+
+refused() {
+    failed 30 "rpm refused the transaction; no package was installed" \
+        "what to do: 'nothing provides' names what the bundle lacks for this host: sh collect-target.sh -o target.txt here," \
+        "then envbuild export ... --target-manifest target.txt. 'conflicts' names a package of this host that is in the way." \
+        "'exclude' or 'versionlock': this host holds packages back. 'lock': another dnf or yum works; wait for it."
+}
+
+would_rpms() {
+    step rpms "packages: signatures, then a test of the transaction"
+    check_packages
+    if [ "$(id -u)" -ne 0 ]; then
+        if all_installed; then finished "all are installed"; else finished "$(conf rpm_count) packages; whether they fit is only told to root"; fi
+        number=$((number + 1))
+        return 0
+    fi
+    check_streams
+    write_packager_conf
+    [ ! -s "$scratch/streams" ] || printf 'module_hotfixes=1\n' >> "$work/packager.conf"
+    # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
+    # --assumeno ends with 1 when all is well.
+    sed 's/^assumeyes=1/assumeno=1/' "$work/packager.conf" > "$work/conf" && mv "$work/conf" "$work/packager.conf"
+    # shellcheck disable=SC2046 # one word each
+    logged would_install $(roots) || grep -Eq 'Operation aborted|Exiting on user command' "$log" || refused
+    replaced_lines | sed 's/^/  /'
+    if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
+    number=$((number + 1))
+}
+would_install() { packager install "$@" | sed 's/Is this ok.*//'; }
+
+take_back() { # what the transaction needed, when it was refused
+    settle_keys
+    sed -n 's/^key //p' "$state/changed" > "$scratch/taken" 2> /dev/null || true
+    while read -r each; do rpm -e --allmatches "$each" > /dev/null 2>&1 || true; done < "$scratch/taken"
+    sed -n 's/^module //p' "$state/changed" > "$scratch/taken" 2> /dev/null || true
+    while read -r each; do packager module reset "${each%%:*}" > /dev/null 2>&1 || true; done < "$scratch/taken"
+    sed '/^key /d; /^module /d' "$state/changed" > "$state/changed.new" && mv -f "$state/changed.new" "$state/changed"
+}
+
+install_rpms() {
+    step rpms-check "packages: signatures, keys, test of the transaction"
+    check_packages
+    check_streams
+    : > "$log"
+    write_packager_conf
+    first=yes
+    ! grep -q '^installed ' "$state/changed" 2> /dev/null || first=no
+    before history history_top
+    before packages list_packages
+    before keys list_keys
+    while read -r key; do logged rpm --import "$here/$key" || failed 30 "rpm does not take the key $key"; done < "$scratch/keys"
+    settle_keys
+    while read -r each; do
+        changed "module $each"
+        logged packager module enable "$each" || {
+            [ "$first" = no ] || take_back
+            failed 30 "the module stream $each cannot be enabled" "what to do: dnf module list --enabled tells what is in the way"
+        }
+    done < "$scratch/streams"
+    # shellcheck disable=SC2046
+    logged try $(roots) || {
+        [ "$first" = no ] || take_back
+        refused
+    }
+    replaced_lines | sed 's/^/  /'
+    if grep -q '^Nothing to do' "$log"; then
+        finished "all packages are installed"
+        step rpms "installing packages"
+        finished "nothing to do"
+    else
+        finished "rpm accepts: $(summary)"
+        step rpms "installing packages; do not switch this host off"
+        : > "$log"
+        trap '' INT TERM HUP
+        code=0
+        # shellcheck disable=SC2046
+        logged packager install $(roots) || code=$?
+        trap interrupted INT TERM HUP
+        settle_packages
+        [ "$code" -eq 0 ] || failed 31 "the transaction failed; what was installed until then is listed below" \
+            "what to do: the lines above name the package and its script; run this again when the cause is gone"
+        finished "$(summary | sed 's/^$/done/')"
+    fi
+    settle_packages
+    # yum 3 is content when it found some of them.
+    for root in $(roots); do
+        case $root in
+            @*) continue ;;
+        esac
+        installed "$root" || failed 31 "$root is not installed, though ${packager##*/} said that all went well"
+    done
+    verify_packages
+}
+
+# Settings that an administrator has changed (c) and files that programs write (g) are no damage.
+verify_packages() {
+    of_bundle | while read -r each; do
+        rpm -q "$each" > /dev/null 2>&1 || continue
+        rpm -V "$each" 2>&1 | grep -Ev '^.{9,13} [cg] /|^missing +[cdg] ' | sed "s|^|$each: |" || true
+    done > "$scratch/rpm-v"
+    checked=$(of_bundle | while read -r each; do rpm -q "$each" 2> /dev/null | grep -v 'not installed' || true; done | wc -l)
+    if [ -s "$scratch/rpm-v" ]; then
+        named "$scratch/rpm-v"
+        proved rpm_verify "$(js_lines < "$scratch/rpm-v")"
+        failure="rpm -V"
+        stop 60 "files of installed packages are not what the packages say (rpm -V)" \
+            "what to do: rpm -V NAME explains the letters; dnf reinstall NAME restores its files"
+    fi
+    proved rpm_verify "\"clean: $checked packages\""
+}
