@@ -45,6 +45,10 @@ named() { # named FILE: its first lines, indented, and how many more there are
 
 absolute() { (cd -P "$1" 2> /dev/null && pwd) || stop 2 "$1 is no folder that can be read"; }
 sum() { sha256sum < "$1" | cut -c1-64; }
+no_space() {
+    stop 21 "$(df -P "$out" | awk 'NR == 2 { sub(/^.*% */, ""); print }') is full: $out needs more room" \
+        "what to do: free some, then run the same again: what is there and right is kept"
+}
 of_volume() { sed -n "s/^$2 //p" "$1/VOLUME" | head -n 1; }
 
 scratch=''
@@ -86,9 +90,8 @@ fi
 part='[A-Za-z0-9_](\.?[A-Za-z0-9_+~^!@=,-])*'
 set_id=''
 while read -r source; do
-    for each in SHA256SUMS; do
-        [ -f "$source/$each" ] || stop 12 "$source has no $each: it is no volume and no bundle" "what to do: copy it again, or name the right folder"
-    done
+    [ -f "$source/SHA256SUMS" ] || stop 12 "$source has no SHA256SUMS: it is no volume and no bundle" \
+        "what to do: copy it again, or name the right folder"
     id=$(sum "$source/SHA256SUMS")
     if [ -e "$source/VOLUME" ] && [ "$(of_volume "$source" set)" != "$id" ]; then
         stop 11 "$source/SHA256SUMS is damaged: its volume says $(of_volume "$source" set)" "what to do: copy that volume again"
@@ -97,9 +100,10 @@ while read -r source; do
         "what to do: take it away; the set is named in the line 'set' of each file VOLUME"
     [ -n "$set_id" ] || { set_id=$id first=$source; }
 done < "$sources"
-if [ -e "$out/SHA256SUMS" ] && [ "$(sum "$out/SHA256SUMS")" != "$set_id" ]; then
-    stop 13 "$out holds another bundle than $first" "what to do: name another folder with -o; or if it is damaged, remove $out/SHA256SUMS"
-fi
+held=$(cat "$out/.assemble/set" 2> /dev/null || true)
+if [ -z "$held" ] && [ -e "$out/SHA256SUMS" ]; then held=$(sum "$out/SHA256SUMS"); fi
+[ -z "$held" ] || [ "$held" = "$set_id" ] || stop 13 "$out holds another bundle than $first" \
+    "what to do: name another folder with -o; or if $out is damaged, remove $out/SHA256SUMS and run the same again"
 if grep -Evn "^[0-9a-f]{64}  $part(/$part)*\$" "$first/SHA256SUMS" > "$scratch/wrong"; then
     named "$scratch/wrong"
     stop 11 "SHA256SUMS of $first has lines that no export writes" "what to do: copy that volume again, and ask who changed it"
@@ -123,15 +127,12 @@ mkdir -p "$out" 2> "$scratch/said" || { cat "$scratch/said" >&2; stop 21 "$out c
 out=$(absolute "$out")
 state=$out/.assemble
 mkdir -p "$state" 2> "$scratch/said" || { cat "$scratch/said" >&2; stop 21 "$out cannot be written"; }
+printf '%s\n' "$set_id" > "$state/set" 2> /dev/null || no_space
 
 # --- copying -----------------------------------------------------------------------------------------------------------------------
 
-full() { # full: what a failed copy says, when it is the disk
+full() { # what a failed copy says, when it is the disk
     grep -Eqi 'no space|quota' "$scratch/said"
-}
-no_space() {
-    stop 21 "$(df -P "$out" | awk 'NR == 2 { sub(/^.*% */, ""); print }') is full: $out needs more room" \
-        "what to do: free some, then run the same again: what is there and right is kept"
 }
 copy() { # copy SOURCE FILE: beside, then in its place
     mkdir -p "$(dirname "$out/$2")"

@@ -2,16 +2,16 @@
 # Read by install.sh. What was installed is tried: a compiler compiles, modules import; with --prove the doctor looks at
 # it and a model trains. All of it in a network namespace without interfaces, where the host lets us make one.
 
-offline() {
-    if [ "$(id -u)" -eq 0 ] && unshare -n true 2> /dev/null; then
+can_cut() { [ "$(id -u)" -eq 0 ] && unshare -n true 2> /dev/null; }
+offline() { # offline COMMAND...: with nothing of the caller's, and without a network
+    if can_cut; then
         # Ranks on one machine talk over loopback.
         # shellcheck disable=SC2016 # for the inner shell
-        unshare -n sh -c 'ip link set lo up 2> /dev/null; exec "$@"' sh "$@"
+        clean unshare -n sh -c 'ip link set lo up 2> /dev/null; exec "$@"' sh "$@"
     else
-        "$@"
+        clean "$@"
     fi
 }
-network_of_proof() { if [ "$(id -u)" -eq 0 ] && unshare -n true 2> /dev/null; then printf '"off"'; else printf '"as it is"'; fi; }
 
 compiler_of() { # compiler_of gcc|g++: of a package of the bundle; a toolset's before the system's
     of_bundle | while read -r each; do rpm -ql "$each" 2> /dev/null || true; done | grep -E "/bin/$1\$" | sort | while read -r each; do
@@ -22,7 +22,7 @@ compiler_of() { # compiler_of gcc|g++: of a package of the bundle; a toolset's b
 compile() { # compile COMPILER LANGUAGE: a program, and run it
     printf '%s\n' '#include <stdio.h>' 'int main(void) { puts("compiled"); return 0; }' > "$work/try.$2"
     tools=${1%/*}
-    COMPILER_PATH=$tools clean env COMPILER_PATH="$tools" "$1" "$work/try.$2" -o "$work/try" && [ "$("$work/try")" = compiled ]
+    offline env COMPILER_PATH="$tools" "$1" "$work/try.$2" -o "$work/try" && [ "$("$work/try")" = compiled ]
 }
 
 check_installed() {
@@ -44,7 +44,7 @@ check_installed() {
         modules=$(conf import | tr '\n' ' ')
         [ -n "$modules" ] || modules=$(sed -n 's/^\(torch\|deepspeed\)==.*/\1/p' "$here/$requirements" | tr '\n' ' ')
         for each in $modules; do
-            logged offline clean "$prefix/venv/bin/python" -I -c "import $each" || failed 60 "import $each fails in $prefix/venv" \
+            logged offline "$prefix/venv/bin/python" -I -c "import $each" || failed 60 "import $each fails in $prefix/venv" \
                 "what to do: sh install.sh --prove --verbose ..., or $prefix/venv/bin/python doctor.pyz, and send its output to the one who exported this"
         done
         proved imports "$(for each in $modules; do printf '%s\n' "$each"; done | js_lines)"
@@ -56,14 +56,16 @@ check_installed() {
 prove_it() {
     step prove "proof, with the network off"
     : > "$log"
-    proved network "$(network_of_proof)"
+    network='"as it is: no namespace can be made here"'
+    ! can_cut || network='"off"'
+    proved network "$network"
     mkdir -p "$prefix/proof"
     if [ -e "$here/doctor.pyz" ]; then
         prober=$prefix/venv/bin/python
         if [ ! -x "$prober" ]; then prober=$(command -v python3 || command -v python || true); fi
         [ -n "$prober" ] || failed 60 "there is no Python to run doctor.pyz with"
         rm -f "$prefix/proof/doctor.json"
-        logged offline clean "$prober" "$here/doctor.pyz" --quiet --output "$prefix/proof/doctor.json" && [ -s "$prefix/proof/doctor.json" ] ||
+        logged offline "$prober" "$here/doctor.pyz" --quiet --output "$prefix/proof/doctor.json" && [ -s "$prefix/proof/doctor.json" ] ||
             failed 60 "doctor.pyz did not end well"
         proved doctor "{\"file\": $(js "$prefix/proof/doctor.json"), \"sha256\": \"$(sha256sum < "$prefix/proof/doctor.json" | cut -c1-64)\"}"
     fi
@@ -87,7 +89,7 @@ prove_smoke() {
     [ "$accelerator" != cuda ] || ranks=0
     rm -f "$prefix/proof/smoke.json"
     # shellcheck disable=SC2016
-    logged offline clean sh -c 'out=$1; shift; . "$0/env.sh"; GLOO_SOCKET_IFNAME=lo "$@" > "$out"' "$prefix" "$prefix/proof/smoke.json" \
+    logged offline sh -c 'out=$1; shift; . "$0/env.sh"; GLOO_SOCKET_IFNAME=lo "$@" > "$out"' "$prefix" "$prefix/proof/smoke.json" \
         "$prefix/venv/bin/python" -I "$here/probes/zero3.py" --ranks "$ranks" --steps 10 --accelerator "$accelerator" --seed 1 --timeout 600 ||
         failed 60 "a small model does not train: $prefix/proof/smoke.json" "what to do: envbuild diagnose $log tells known causes"
     proved smoke "{\"file\": $(js "$prefix/proof/smoke.json"), \"sha256\": \"$(sha256sum < "$prefix/proof/smoke.json" | cut -c1-64)\", \"ranks\": $ranks}"

@@ -27,6 +27,8 @@ write_packager_conf() {
         sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev '^(\[|(reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire)[[:space:]]*=)' || true
         printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 assumeyes=1 \
             exit_on_lock=1 color=never keepcache=0 proxy=_none_
+        # Even a question is written into the history otherwise.
+        [ "$dry_run" = no ] || printf '%s\n' "persistdir=$work/persist" "logdir=$work" "logfile=$work/packager.log"
         printf '[envbuild-%s]\nname=envbuild bundle %s\nbaseurl=file://%s/bundle/rpms\nenabled=1\ngpgcheck=1\nskip_if_unavailable=0\nmetadata_expire=1\n' \
             "$name" "$name" "$work"
         # Its index is signed with the key of the bundle, as its sums are; packages with the keys of those who made them.
@@ -168,7 +170,8 @@ install_rpms() {
         finished "nothing to do"
     else
         finished "rpm accepts: $(summary)"
-        step rpms "installing packages; do not switch this host off"
+        step rpms "installing packages"
+        say "  until this is done do not switch the host off; Ctrl-C is ignored"
         : > "$log"
         trap '' INT TERM HUP
         code=0
