@@ -46,7 +46,7 @@ def build_rpms(folder: Path, packages: Mapping[str, Rpm], signer: Key | None) ->
         for path in sorted((Path(top) / "made").rglob("*.rpm")):
             made.append(folder / path.name)
             shutil.move(path, folder / path.name)
-    if signer is not None:
+    if signer is not None and made:
         macros = {"__gpg": shutil.which("gpg"), "_gpg_path": signer.home, "_gpg_name": signer.fingerprint}
         run("rpmsign", "--addsign", *(part for name, value in macros.items() for part in ("--define", f"{name} {value}")), *made)
     return made

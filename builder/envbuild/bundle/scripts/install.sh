@@ -236,6 +236,7 @@ fi
 
 say "looking at this host"
 look_at_host
+if has rpms; then check_packages; fi
 
 total=$(($(each_part | grep -c .) + 1))
 has rpms && total=$((total + 2))

@@ -126,18 +126,18 @@ needs() { # needs BYTES FOLDER WHAT
     case $1 in
         '' | *[!0-9]*) return 0 ;;
     esac
-    df -Pk "$(existing "$2")" 2> /dev/null | awk -v n="$1" -v what="$3" 'NR == 2 { free = $4; sub(/^.*% */, ""); print int(n / 1024) + 1, free, what "\t" $0 }' >> "$scratch/needs"
+    df -Pk "$(existing "$2")" 2> /dev/null | awk -v n="$1" -v what="$3" 'NR == 2 { free = $4; sub(/^.*% */, ""); printf "%.0f %s %s\t%s\n", n / 1024 + 1, free, what, $0 }' >> "$scratch/needs"
 }
 
 look_at_space() {
     if has rpms && ! all_installed; then needs "$(conf rpm_installed_bytes)" /usr packages; fi
     # Wheels are compressed to a half at best; what is unpacked lies there twice for a moment.
-    if has wheels && ! wheels_done; then needs $(($(conf wheels_bytes) * 3)) "$prefix" wheels; fi
+    if has wheels && ! wheels_done; then wheels_bytes=$(conf wheels_bytes); needs $((${wheels_bytes:-0} * 3)) "$prefix" wheels; fi
     if has image && ! image_done; then needs $(($(wc -c < "$here/$(conf image_path)") * 3)) "$(engine_folder)" image; fi
     awk -F'\t' '
         { split($1, w, " "); need[$2] += w[1]; free[$2] = w[2]; what[$2] = what[$2] (what[$2] == "" ? "" : ", ") w[3] }
         END { for (m in need) if (need[m] + 102400 > free[m])
-            printf "%s\t%d\t%d\t%s\n", m, (need[m] + 102400) / 1024 + 1, free[m] / 1024, what[m] }' "$scratch/needs" > "$scratch/short"
+            printf "%s\t%.0f\t%.0f\t%s\n", m, (need[m] + 102400) / 1024 + 1, free[m] / 1024, what[m] }' "$scratch/needs" > "$scratch/short"
     while IFS='	' read -r mount need free what; do
         lacks 21 "$mount has $free MB free, and $need MB are needed there ($what)" \
             "what to do: free $((need - free)) MB there, or name another folder: --prefix DIR (wheels), --only PARTS"

@@ -89,10 +89,13 @@ check_packages() {
         cd "$here/rpms/Packages" && find . -name '*.rpm' -exec \
             rpm --dbpath "$scratch/rpmdb" --define '_pkgverify_level all' -K {} + 2>&1
     ) > "$scratch/signatures" || true
-    grep -Ev ': (digests signatures OK|.*(pgp|gpg|rsa).* OK)$' "$scratch/signatures" > "$scratch/unsigned" || return 0
-    named "$scratch/unsigned"
-    stop 10 "packages of the bundle are not signed with a key of the bundle, or were changed" \
-        "what to do: export it again; this check is made there too, so ask who changed it"
+    if grep -Ev ': (digests signatures OK|.*(pgp|gpg|rsa).* OK)$' "$scratch/signatures" > "$scratch/unsigned"; then
+        named "$scratch/unsigned"
+        stop 10 "packages of the bundle are not signed with a key of the bundle, or were changed" \
+            "what to do: export it again; this check is made there too, so ask who changed it"
+    fi
+    check_streams
+    say "  $(wc -l < "$scratch/signatures") packages: every signature is right"
 }
 
 summary() { # of the packager's log: what is going to happen, and which packages of the host are replaced
@@ -108,14 +111,12 @@ refused() {
 }
 
 would_rpms() {
-    step rpms "packages: signatures, then a test of the transaction"
-    check_packages
+    step rpms "packages: what is to be done"
     if [ "$(id -u)" -ne 0 ]; then
         if all_installed; then finished "all are installed"; else finished "$(conf rpm_count) packages; whether they fit is only told to root"; fi
         number=$((number + 1))
         return 0
     fi
-    check_streams
     write_packager_conf
     [ ! -s "$scratch/streams" ] || printf 'module_hotfixes=1\n' >> "$work/packager.conf"
     # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
@@ -139,9 +140,7 @@ take_back() { # what the transaction needed, when it was refused
 }
 
 install_rpms() {
-    step rpms-check "packages: signatures, keys, test of the transaction"
-    check_packages
-    check_streams
+    step rpms-check "packages: keys, then a test of the transaction"
     : > "$log"
     write_packager_conf
     first=yes
