@@ -18,7 +18,8 @@ Checks that this bundle is whole, and who made it. Nothing is changed on this ho
   -q, --quiet                  say only what is wrong
   -h, --help                   this text
 
-Exit codes: 0 whole, 2 usage, 10 signature, 11 a file is damaged or is no plain file, 12 a file is missing, 130 interrupted.
+Exit codes: 0 whole, 2 usage, 10 signature, 11 a file is damaged or is no plain file, 12 a file is missing,
+130 interrupted.
 Without --fingerprint the end is 0 too, when the bundle is whole; it then says that nobody knows who made it.
 
 Examples:
@@ -159,7 +160,7 @@ sort "$scratch/paths" | comm -13 - "$scratch/there" > "$scratch/others"
 
 count=$(wc -l < "$scratch/paths")
 # Not by du: some file systems count blocks that hold nothing.
-bytes=$(while read -r path; do wc -c < "$path"; done < "$scratch/paths" | awk '{ n += $1 } END { printf "%.0f", n }')
+bytes=$(tr '\n' '\0' < "$scratch/paths" | xargs -0 wc -c | awk '$2 != "total" { n += $1 } END { printf "%.0f", n }')
 say "checking $count files, $(size "$bytes") ..."
 bar=no
 if [ "$quiet" = no ] && [ -t 2 ]; then bar=yes; fi

@@ -123,13 +123,11 @@ would_rpms() {
     # --assumeno ends with 1 when all is well.
     sed 's/^assumeyes=1/assumeno=1/' "$work/packager.conf" > "$work/conf" && mv "$work/conf" "$work/packager.conf"
     # shellcheck disable=SC2046 # one word each
-    logged would_install $(roots) || grep -Eq 'Operation aborted|Exiting on user command' "$log" || refused
+    logged packager install $(roots) || grep -Eq 'Operation aborted|Exiting on user command' "$log" || refused
     replaced_lines | sed 's/^/  /'
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
     number=$((number + 1))
 }
-would_install() { packager install "$@" | sed 's/Is this ok.*//'; }
-
 take_back() { # what the transaction needed, when it was refused
     settle_keys
     sed -n 's/^key //p' "$state/changed" > "$scratch/taken" 2> /dev/null || true

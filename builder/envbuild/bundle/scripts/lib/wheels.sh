@@ -19,7 +19,7 @@ find_python() {
 # With nothing of the caller's: no settings of pip, no index, no other packages, no folder that may be noexec.
 clean() {
     env -i HOME="$work" PATH="$prefix/venv/bin:/usr/local/bin:/usr/bin:/bin" LC_ALL=C.UTF-8 TMPDIR="$work" PIP_CONFIG_FILE=/dev/null \
-        PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONNOUSERSITE=1 PYTHONWARNINGS=ignore \
+        PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONNOUSERSITE=1 PYTHONWARNINGS=ignore DS_BUILD_OPS=0 \
         ${python_libraries:+LD_LIBRARY_PATH="$python_libraries"} ENVBUILD_INSTALLS="$prefix" "$@"
 }
 requirements=wheels/requirements.lock
@@ -89,16 +89,15 @@ split_requirements() {
         /^[A-Za-z0-9]/ { out = (tolower($0) ~ /^deepspeed *(==|@)/) ? deepspeed : others }
         { print > (out == "" ? others : out) }' "$here/$requirements"
 }
+# Chained: the shell's -e does nothing in what is asked for its status.
 put_wheels() {
-    set -e
-    make_venv
+    make_venv || return 1
     if [ "$(conf deepspeed)" = source ]; then
-        split_requirements
-        pip_install -r "$work/others.txt"
-        DS_BUILD_OPS=0 && export DS_BUILD_OPS
-        [ ! -s "$work/deepspeed.txt" ] || pip_install --no-build-isolation --no-deps -r "$work/deepspeed.txt"
+        split_requirements && pip_install -r "$work/others.txt" || return 1
+        # Nothing to build by itself: pip's own builder has no torch.
+        [ ! -s "$work/deepspeed.txt" ] || pip_install --no-build-isolation --no-deps -r "$work/deepspeed.txt" || return 1
     else
-        pip_install -r "$here/$requirements"
+        pip_install -r "$here/$requirements" || return 1
     fi
     pip check
 }
