@@ -1,7 +1,7 @@
 """Hosts that bundles are installed on: containers without a network that look like Enterprise Linux 8 to an installer.
 
 They are a Debian with Debian's dnf, rpm and Python, an empty RPM database, and an os-release that says Rocky 8.8. What
-only yum 3, a subscribed host, SELinux or FIPS mode does is not seen. Nothing is ever installed outside such a container.
+only yum 3, a subscribed host, SELinux or FIPS mode does is not seen. Nothing is ever installed outside of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ RUN --mount=type=secret,id=apt,mode=0444 --mount=type=secret,id=apt-sources,mode
     rm -rf /var/lib/apt/lists/* /var/cache/apt/* /etc/yum.repos.d/*; \\
     mkdir -p /etc/rpm /etc/yum.repos.d; \\
     echo '%_dbpath /var/lib/rpm' > /etc/rpm/macros; rpm --initdb; \\
-    printf '[elsewhere]\\nname=elsewhere\\nbaseurl=http://elsewhere.invalid/\\nenabled=1\\n' > /etc/yum.repos.d/elsewhere.repo
+    printf '%s\\n' '[elsewhere]' name=elsewhere baseurl=http://elsewhere.invalid/ enabled=1 \\
+        > /etc/yum.repos.d/elsewhere.repo
 COPY os-release /etc/os-release
 """
 

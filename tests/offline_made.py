@@ -40,7 +40,14 @@ def build_rpms(folder: Path, packages: Mapping[str, Rpm], signer: Key | None) ->
         for name, each in packages.items():
             spec = Path(top) / f"{name}.spec"
             spec.write_text(_spec(name, each))
-            define = ("--define", f"_topdir {top}", "--define", f"_rpmdir {top}/made", "--define", "_build_id_links none")
+            define = (
+                "--define",
+                f"_topdir {top}",
+                "--define",
+                f"_rpmdir {top}/made",
+                "--define",
+                "_build_id_links none",
+            )
             run("rpmbuild", "-bb", "--quiet", "--target", "x86_64", *define, spec)
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted((Path(top) / "made").rglob("*.rpm")):
@@ -48,7 +55,12 @@ def build_rpms(folder: Path, packages: Mapping[str, Rpm], signer: Key | None) ->
             shutil.move(path, folder / path.name)
     if signer is not None and made:
         macros = {"__gpg": shutil.which("gpg"), "_gpg_path": signer.home, "_gpg_name": signer.fingerprint}
-        run("rpmsign", "--addsign", *(part for name, value in macros.items() for part in ("--define", f"{name} {value}")), *made)
+        run(
+            "rpmsign",
+            "--addsign",
+            *(part for name, value in macros.items() for part in ("--define", f"{name} {value}")),
+            *made,
+        )
     return made
 
 
@@ -77,7 +89,14 @@ def index(rpms: Path, signer: Key, modules: str | None = None) -> None:
     if modules is not None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "modules.yaml").write_text(modules)
-            run("modifyrepo_c", "--mdtype=modules", "--compress-type", "gz", Path(folder) / "modules.yaml", rpms / "repodata")
+            run(
+                "modifyrepo_c",
+                "--mdtype=modules",
+                "--compress-type",
+                "gz",
+                Path(folder) / "modules.yaml",
+                rpms / "repodata",
+            )
     sign(signer, rpms / "repodata" / "repomd.xml")
 
 
@@ -109,8 +128,8 @@ def wheel(folder: Path, name: str, version: str, body: str = "", *, requires: It
 def lock(folder: Path) -> None:
     """``requirements.lock`` of the wheels in a folder."""
     lines = []
-    for path in sorted(folder.glob("*.whl")):
-        name, version = path.name.split("-")[:2]
+    for path in sorted((*folder.glob("*.whl"), *folder.glob("*.tar.gz"))):
+        name, version = path.name.removesuffix(".tar.gz").split("-")[:2]
         lines.append(f"{name}=={version} \\\n    --hash=sha256:{digest(path)}\n")
     (folder / "requirements.lock").write_text("".join(lines))
 

@@ -5,8 +5,12 @@ The bundle lies on a read-only medium, in a folder with blanks in its name; /tmp
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import secrets
 import shutil
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -22,6 +26,7 @@ from envbuild.doctor import archive
 from envbuild.engines import DockerEngine
 from offline_host import Host
 from offline_made import Rpm, build_rpms, finish, index, lock, seal, settings, sign, wheel
+from proving import REGISTRY
 from rpm_world import Key, key, need_tools
 
 STICK = "/media/usb stick"
@@ -110,7 +115,9 @@ def hosts(engine: DockerEngine, image: str, world: World) -> Hosts:
 def state_of(host: Host) -> str:
     """Everything of a host that an installation could change."""
     places = " -o ".join(f"-path {place}" for place in ("/proc", "/sys", "/dev", "/tmp"))
-    return host.good(f"find / -xdev \\( {places} \\) -prune -o -type f ! -name rpmdb.sqlite-shm -printf '%p %s %T@\\n' | sort")
+    return host.good(
+        f"find / -xdev \\( {places} \\) -prune -o -type f ! -name rpmdb.sqlite-shm -printf '%p %s %T@\\n' | sort"
+    )
 
 
 def test_a_whole_installation_with_the_network_off(hosts: Hosts, world: World) -> None:
@@ -123,7 +130,10 @@ def test_a_whole_installation_with_the_network_off(hosts: Hosts, world: World) -
         said = host.good(f"unshare --net {world.install} --prove 2>&1")
         assert host.packages() == CLOSURE, said
         assert f"Receipt: {PREFIX}/receipt.json" in said
-        assert host.good(f". {PREFIX}/env.sh; python -c 'import deepspeed, os; print(os.environ[\"CC\"])'") == f"{TOOLSET}/gcc\n"
+        assert (
+            host.good(f". {PREFIX}/env.sh; python -c 'import deepspeed, os; print(os.environ[\"CC\"])'")
+            == f"{TOOLSET}/gcc\n"
+        )
         receipt = json.loads(host.good(f"cat {PREFIX}/receipt.json"))
         assert (receipt["schema"], receipt["result"], receipt["exit_code"]) == ("envbuild.receipt/1", "installed", 0)
         assert receipt["bundle"]["signed_by"] == world.maker.fingerprint and receipt["bundle"]["fingerprint_given"]
@@ -131,7 +141,10 @@ def test_a_whole_installation_with_the_network_off(hosts: Hosts, world: World) -
         assert {each.rpartition("-0:")[0] for each in changed["packages_installed"]} == CLOSURE
         assert len(changed["keys"]) == 1 and len(changed["history"]) == 1
         assert receipt["proof"]["rpm_verify"] == "clean: 4 packages" and receipt["proof"]["network"] == "off"
-        assert sorted(receipt["proof"]["imports"]) == ["deepspeed", "torch"] and f"{TOOLSET}/gcc 12" in receipt["proof"]["gcc"]
+        assert (
+            sorted(receipt["proof"]["imports"]) == ["deepspeed", "torch"]
+            and f"{TOOLSET}/gcc 12" in receipt["proof"]["gcc"]
+        )
         assert json.loads(host.good(f"cat {receipt['proof']['doctor']['file']}"))["schema"].startswith("envbuild.")
         assert host.good("rpm -Va") == ""
 
@@ -181,7 +194,11 @@ def traverse(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def still(engine: DockerEngine, image: str, world: World) -> Iterator[Host]:
     """A host on which nothing may change: every test of it leaves it as it was."""
-    options = {"cap_add": ["SYS_ADMIN"], "security_opt": ["apparmor=unconfined"], "tmpfs": {"/tmp": "rw,noexec,mode=1777"}}
+    options = {
+        "cap_add": ["SYS_ADMIN"],
+        "security_opt": ["apparmor=unconfined"],
+        "tmpfs": {"/tmp": "rw,noexec,mode=1777"},
+    }
     with offline_host.host(engine, image, {world.stick: STICK}, **options) as host:
         before = state_of(host)
         yield host
@@ -196,10 +213,17 @@ def refused(host: Host, command: str, code: int, *said: str) -> None:
 
 def test_what_is_not_signed_as_it_should_be_is_refused(still: Host, world: World) -> None:
     other = "0" * 40
-    refused(still, f"sh '{PLACE}/install.sh'", 10, "nobody has said which key", f"--fingerprint {world.maker.fingerprint}")
+    refused(
+        still, f"sh '{PLACE}/install.sh'", 10, "nobody has said which key", f"--fingerprint {world.maker.fingerprint}"
+    )
     refused(still, f"sh '{PLACE}/install.sh' --fingerprint {other}", 10, "signed with another key than yours")
     refused(still, f"sh '{PLACE}/install.sh' --fingerprint {world.maker.fingerprint[-16:]}", 2, "a whole one has 40")
-    refused(still, world.variant("no-asc", lambda path: (path / "SHA256SUMS.asc").unlink(), sealed=False), 10, "SHA256SUMS.asc is missing")
+    refused(
+        still,
+        world.variant("no-asc", lambda path: (path / "SHA256SUMS.asc").unlink(), sealed=False),
+        10,
+        "SHA256SUMS.asc is missing",
+    )
     changed = world.variant("other-sums", edit("SHA256SUMS", "bundle.conf", "bundle.cong"), sealed=False)
     refused(still, changed, 10, "BAD signature", "somebody changed it")
     world.variant("unsigned", lambda path: (path / "SHA256SUMS.asc").unlink(), sealed=False)
@@ -222,7 +246,9 @@ def test_what_is_not_signed_as_it_should_be_is_refused(still: Host, world: World
 
 
 def test_what_is_damaged_or_missing_is_named(still: Host, world: World) -> None:
-    refused(still, world.variant("spoiled", spoil, sealed=False), 11, "rpms/Packages/libaio-1.0-1.el8.x86_64.rpm", "1 of 3")
+    refused(
+        still, world.variant("spoiled", spoil, sealed=False), 11, "rpms/Packages/libaio-1.0-1.el8.x86_64.rpm", "1 of 3"
+    )
 
     def lose(folder: Path) -> None:
         (folder / "wheels" / "torch-2.1.0-py3-none-any.whl").unlink()
@@ -247,7 +273,13 @@ def test_what_is_damaged_or_missing_is_named(still: Host, world: World) -> None:
         build_rpms(folder / "rpms" / "Packages", {"nobody": Rpm()}, None)
         index(folder / "rpms", world.maker)
 
-    refused(still, world.variant(unsigned.name, add_unsigned), 10, "nobody-1.0-1.el8.x86_64.rpm", "not signed with a key of the bundle")
+    refused(
+        still,
+        world.variant(unsigned.name, add_unsigned),
+        10,
+        "nobody-1.0-1.el8.x86_64.rpm",
+        "not signed with a key of the bundle",
+    )
 
     def add_foreign(folder: Path) -> None:
         with key("another-distribution") as foreign:
@@ -260,17 +292,31 @@ def test_what_is_damaged_or_missing_is_named(still: Host, world: World) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "code", "said"),
     [
-        ("major", "major 8\nreleasever 8.8", "major 9\nreleasever 9.2", 20, "for release 9, and this host has release 8.8"),
+        (
+            "major",
+            "major 8\nreleasever 8.8",
+            "major 9\nreleasever 9.2",
+            20,
+            "for release 9, and this host has release 8.8",
+        ),
         ("minor", "releasever 8.8", "releasever 8.10", 20, "resolved for release 8.10, and this host has 8.8"),
         ("distro", "distro rocky", "distro ubuntu", 20, "for ubuntu 8, and this host is Rocky Linux 8.8"),
         ("arch", "arch x86_64", "arch aarch64", 20, "for aarch64, and this machine is x86_64"),
-        ("space", "rpm_installed_bytes 1000", f"rpm_installed_bytes {10**16}", 21, "MB are needed there (packages, wheels)"),
+        (
+            "space",
+            "rpm_installed_bytes 1000",
+            f"rpm_installed_bytes {10**16}",
+            21,
+            "MB are needed there (packages, wheels)",
+        ),
         ("python", "python 3.11", "python 3.4", 0, "for the Python 3.4 of the bundle"),
         ("older", "releasever 8.8", "releasever 8.6", 0, "rpm decides whether they fit"),
         ("relative", "distro rocky", "distro rhel", 0, "looking at this host"),
     ],
 )
-def test_a_host_that_the_bundle_is_not_for(still: Host, world: World, name: str, old: str, new: str, code: int, said: str) -> None:
+def test_a_host_that_the_bundle_is_not_for(
+    still: Host, world: World, name: str, old: str, new: str, code: int, said: str
+) -> None:
     command = world.variant(f"for-{name}", edit("bundle.conf", old, new))
     refused(still, f"{command} --dry-run", code, said)
 
@@ -295,7 +341,8 @@ def test_fapolicyd_by_a_fake_process(still: Host, world: World) -> None:
     fake = "cp /bin/sleep /dev/shm/fapolicyd && mount -o remount,exec /dev/shm && { /dev/shm/fapolicyd 300 & }; "
     end = "; code=$?; kill $!; rm -rf /dev/shm/fapolicyd /etc/fapolicyd; exit $code"
     refused(still, f"{fake}{world.install}{end}", 22, "fapolicyd runs", f"allow perm=any all : dir={PREFIX}/")
-    rule = f"mkdir -p /etc/fapolicyd/rules.d; echo 'allow perm=any all : dir={PREFIX}/' > /etc/fapolicyd/rules.d/31.rules; "
+    rules = "/etc/fapolicyd/rules.d"
+    rule = f"mkdir -p {rules}; echo 'allow perm=any all : dir={PREFIX}/' > {rules}/31.rules; "
     assert "nothing was changed" in still.good(f"{fake}{rule}{world.install} --dry-run{end}")
     refused(still, f"{fake}{world.install} --only rpms --dry-run{end}", 0)
 
@@ -306,14 +353,18 @@ def lacking(world: World) -> str:
     return world.variant("lacking", packages_of(world, {}, "libaio-devel"))
 
 
-def packages_of(world: World, packages: dict[str, Rpm], *roots: str, modules: str = "", lines: str = "") -> Callable[[Path], object]:
+def packages_of(
+    world: World, packages: dict[str, Rpm], *roots: str, modules: str = "", lines: str = ""
+) -> Callable[[Path], object]:
     """A bundle of packages alone: those of the world and some more."""
 
     def change(folder: Path) -> None:
         build_rpms(folder / "rpms" / "Packages", packages, world.packager)
         index(folder / "rpms", world.maker, modules or None)
         shutil.rmtree(folder / "wheels")
-        named = settings("world", "rpms", root=list(roots), rpm_count=len(packages) + len(WORLD), rpm_installed_bytes=1000)
+        named = settings(
+            "world", "rpms", root=list(roots), rpm_count=len(packages) + len(WORLD), rpm_installed_bytes=1000
+        )
         (folder / "bundle.conf").write_text("".join(f"{key} {value}\n" for key, value in named) + lines)
 
     return change
@@ -326,16 +377,28 @@ def on_host(world: World, packages: dict[str, Rpm]) -> str:
     return f"rpm -i '{STICK}/{folder.name}'/*.rpm"
 
 
-def test_a_pinned_sibling_makes_rpm_refuse_and_everything_is_taken_back(hosts: Hosts, world: World, lacking: str) -> None:
+def test_a_pinned_sibling_makes_rpm_refuse_and_everything_is_taken_back(
+    hosts: Hosts, world: World, lacking: str
+) -> None:
     """A host holds an older library, with a sibling that wants exactly that one."""
-    pinned = on_host(world, {"libaio": Rpm(version="0.9", files={"/usr/lib64/libaio.so.1": "old"}), "pinned": Rpm(requires=("libaio = 0.9",))})
+    pinned = on_host(
+        world,
+        {
+            "libaio": Rpm(version="0.9", files={"/usr/lib64/libaio.so.1": "old"}),
+            "pinned": Rpm(requires=("libaio = 0.9",)),
+        },
+    )
     with hosts() as host:
         host.good(pinned)
         before = host.good("rpm -qa | sort")
         code, said = host.run(f"{lacking} --dry-run 2>&1")
         assert code == 30 and "nothing was changed" in said and "pinned" in said, said
         code, said = host.run(f"{lacking} 2>&1")
-        assert code == 30 and "package pinned-1.0-1.el8.x86_64 requires libaio = 0.9" in said and "collect-target.sh" in said, said
+        assert (
+            code == 30
+            and "package pinned-1.0-1.el8.x86_64 requires libaio = 0.9" in said
+            and "collect-target.sh" in said
+        ), said
         assert host.good("rpm -qa | sort") == before, "a key or a package was left"
         receipt = json.loads(host.good(f"cat {PREFIX}/receipt.json"))
         assert (receipt["result"], receipt["exit_code"]) == ("failed", 30) and not any(receipt["changed"].values())
@@ -427,8 +490,12 @@ data:
 
 def test_a_module_stream_is_enabled_or_passed_by_and_reset_again(hosts: Hosts, world: World) -> None:
     packages = {"tool": Rpm(version="2.0", modularity="tool:2:1:c0ffee00")}
-    enabled = world.variant("enabled", packages_of(world, packages, "tool", modules=MODULES, lines="module tool:2 enable\n"))
-    passed = world.variant("passed", packages_of(world, packages, "tool", modules=MODULES, lines="module tool:2 hotfixes\n"))
+    enabled = world.variant(
+        "enabled", packages_of(world, packages, "tool", modules=MODULES, lines="module tool:2 enable\n")
+    )
+    passed = world.variant(
+        "passed", packages_of(world, packages, "tool", modules=MODULES, lines="module tool:2 hotfixes\n")
+    )
     neither = world.variant("neither", packages_of(world, packages, "tool", modules=MODULES))
     stream = "sed -n 's/^stream *= *//p; s/^state *= *//p' /etc/dnf/modules.d/tool.module"
     with hosts() as host:
@@ -453,7 +520,9 @@ def test_an_undo_leaves_what_others_need_and_says_what_it_cannot(hosts: Hosts, w
     with hosts() as host:
         host.good(f"{command}; {user}")
         code, said = host.run(f"sh {PREFIX}/envbuild/uninstall.sh 2>&1")
-        assert code == 70 and "libaio is needed by (installed) needs-libaio" in said and "nothing was removed" in said, said
+        assert (
+            code == 70 and "libaio is needed by (installed) needs-libaio" in said and "nothing was removed" in said
+        ), said
         assert host.packages() == {"libaio", "libaio-devel", "needs-libaio"}
         host.good("rpm -e needs-libaio")
         host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
@@ -503,9 +572,103 @@ def test_wheels_alone_for_somebody_without_root_and_without_fitting_hashes(hosts
         assert code == 0 and host.good("ls /home/somebody") == ""
 
 
+def test_deepspeed_from_source_is_built_after_torch_is_there(hosts: Hosts, world: World) -> None:
+    """Without an image there is no compiled wheel of it: its source is built beside torch, offline too."""
+
+    def change(folder: Path) -> None:
+        wheels = folder / "wheels"
+        (wheels / "deepspeed-0.13.1-py3-none-any.whl").unlink()
+        backend = (
+            "import os, shutil, torch\n"
+            "def build_wheel(folder, *_):\n"
+            "    assert os.environ['DS_BUILD_OPS'] == '0'\n"
+            "    return shutil.copy('deepspeed-0.13.1-py3-none-any.whl', folder).rpartition('/')[2]\n"
+        )
+        project = '[build-system]\nrequires = ["torch"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        ready = wheel(folder / "made", "deepspeed", "0.13.1", "import torch", requires=["torch"])
+        with tarfile.open(wheels / "deepspeed-0.13.1.tar.gz", "w:gz") as archive:
+            for name, content in (
+                ("backend.py", backend.encode()), ("pyproject.toml", project.encode()), (ready.name, ready.read_bytes()),
+            ):  # fmt: skip
+                entry = tarfile.TarInfo(f"deepspeed-0.13.1/{name}")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+        shutil.rmtree(folder / "made")
+        lock(wheels)
+        edit("bundle.conf", "deepspeed image", "deepspeed source")(folder)
+
+    command = world.variant("source", change)
+    with hosts() as host:
+        host.good(f"{command} --only wheels")
+        assert host.good(f"{PREFIX}/venv/bin/python -c 'import deepspeed; print(1)'") == "1\n"
+
+
 def test_selinux_labels_by_fake_programs(hosts: Hosts, world: World) -> None:
     with hosts() as host:
         host.write("/usr/sbin/selinuxenabled", "#!/bin/sh\nexit 0\n", executable=True)
         host.write("/usr/sbin/restorecon", '#!/bin/sh\necho "$@" > /var/tmp/labelled\n', executable=True)
         host.good(f"{world.install} --only doctor")
         assert host.good("cat /var/tmp/labelled") == f"-R {PREFIX}\n"
+
+
+@pytest.fixture
+def archived(engine: DockerEngine, tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
+    """A small image by name, the digest of its configuration, and its archive; the engine has it no more."""
+    import docker
+
+    name = f"{REGISTRY}/offline-{secrets.token_hex(4)}:1"
+    (tmp_path / "file").write_text(name)
+    with tarfile.open(tmp_path / "root.tar", "w") as root:
+        root.add(tmp_path / "file", "file")
+    client = docker.DockerClient(base_url=engine.endpoint, timeout=120)
+    try:
+        client.api.import_image(src=str(tmp_path / "root.tar"), repository=name.rpartition(":")[0], tag="1")
+        made = client.images.get(name)
+        with (tmp_path / "it.oci.tar").open("wb") as file:
+            file.writelines(made.save(named=True))
+        client.images.remove(name)
+        yield name, made.id, tmp_path / "it.oci.tar"
+    finally:
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            client.images.remove(name)
+        client.close()
+
+
+def test_an_image_is_loaded_and_its_digest_compared(
+    engine: DockerEngine, image: str, world: World, archived: tuple[str, str, Path]
+) -> None:
+    """Into the engine of the tests, through its socket."""
+    name, digest, file = archived
+
+    def holding(config: str) -> Callable[[Path], object]:
+        def change(folder: Path) -> None:
+            (folder / "images").mkdir()
+            shutil.copy(file, folder / "images" / "it.oci.tar")
+            lines = settings(
+                "world", "image", image_path="images/it.oci.tar", image_ref=name, image_config=config,
+                image_manifest=f"sha256:{'1' * 64}",
+            )  # fmt: skip
+            (folder / "bundle.conf").write_text("".join(f"{key} {value}\n" for key, value in lines))
+
+        return change
+
+    command = world.variant("image", holding(digest))
+    wrong = world.variant("image-wrong", holding(f"sha256:{'2' * 64}"))
+    client, socket = shutil.which("docker"), engine.endpoint.removeprefix("unix://")
+    assert client
+    binds = {world.stick: STICK, Path(client).resolve(): "/usr/bin/docker", Path(socket): "/var/run/docker.sock"}
+    with offline_host.host(engine, image, binds) as host:
+        present = f"docker image inspect --format '{{{{.Id}}}}' {name}"
+        assert "would be loaded into docker" in host.good(f"{command} --dry-run") and host.run(present)[0] != 0
+        code, said = host.run(f"{wrong} 2>&1")
+        assert code == 50 and "another image than the proven one" in said and "do not use it" in said, said
+        host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert host.run(present)[0] != 0
+        assert "digest compared" in host.good(command)
+        assert host.good(present) == f"{digest}\n"
+        assert "up to date" in host.good(command)
+        assert json.loads(host.good(f"cat {PREFIX}/receipt.json"))["changed"]["images"] == [f"docker {name}"]
+        refused(host, f"{wrong} --prefix /srv/other", 50, f"has another image of the name {name} already")
+        host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert host.run(present)[0] != 0
+        refused(host, f"{command} --engine podman", 50, "no container engine answers on this host (podman)")

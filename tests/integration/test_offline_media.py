@@ -29,7 +29,12 @@ def maker() -> Iterator[Key]:
 def bundle(maker: Key, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of some files that are no packages; one of them is larger than a volume."""
     folder = tmp_path_factory.mktemp("made") / "small"
-    for name, size in (("images/it.oci.tar", 250_000), ("rpms/Packages/a-1.rpm", 40_000), ("wheels/b~1+c.whl", 30_000), ("empty", 0)):
+    for name, size in (
+        ("images/it.oci.tar", 250_000),
+        ("rpms/Packages/a-1.rpm", 40_000),
+        ("wheels/b~1+c.whl", 30_000),
+        ("empty", 0),
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(os.urandom(size))
     return finish(folder, maker, settings("small", "image"))
@@ -65,7 +70,9 @@ def test_verify_says_who_made_it_and_whether_it_is_whole(bundle: Path, maker: Ke
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_volumes_in_any_order_one_at_a_time_or_together(bundle: Path, volumes: list[Path], shell: str, tmp_path: Path) -> None:
+def test_volumes_in_any_order_one_at_a_time_or_together(
+    bundle: Path, volumes: list[Path], shell: str, tmp_path: Path
+) -> None:
     out = tmp_path / "put together"
     assert len(volumes) >= 4
     for volume in reversed(volumes[1:]):

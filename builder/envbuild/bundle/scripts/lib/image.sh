@@ -7,12 +7,21 @@ find_engine() {
     for each in ${wanted_engine:-docker podman}; do
         if command -v "$each" > /dev/null 2>&1 && "$each" info > "$scratch/engine" 2>&1; then
             engine=$each
+            look_at_name
             return 0
         fi
     done
     [ ! -s "$scratch/engine" ] || named "$scratch/engine" 5
     lacks 50 "no container engine answers on this host (${wanted_engine:-docker, podman})" \
         "what to do: systemctl start docker, or name the one that you have: --engine podman; or leave the image out: --only rpms,wheels"
+}
+
+# A name that is taken stays with whoever has it.
+look_at_name() {
+    ref=$(conf image_ref)
+    taken=$(image_id "$ref")
+    [ -z "$taken" ] || is_proven "$taken" || lacks 50 "$engine has another image of the name $ref already" \
+        "what to do: give that one another name first: $engine tag $ref OTHER && $engine rmi $ref"
 }
 
 engine_folder() {
@@ -44,9 +53,6 @@ install_image() {
         finished "up to date"
         return 0
     fi
-    other=$(image_id "$ref")
-    [ -z "$other" ] || stop 50 "$engine has another image of the name $ref already" \
-        "what to do: give that one another name first: $engine tag $ref OTHER && $engine rmi $ref"
     # Written first: when the load is cut short, an undo knows of it.
     changed "image $engine $ref"
     logged "$engine" load -i "$work/bundle/$(conf image_path)" ||

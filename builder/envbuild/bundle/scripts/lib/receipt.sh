@@ -106,7 +106,7 @@ js_lines() { # an array of the lines on stdin
     done
     printf ']'
 }
-js_changed() { sed -n "s/^$1 //p" "$state/changed" | js_lines; }
+js_changed() { sed -n "s/^$1 //p" "$state/changed" | awk '!seen[$0]++' | js_lines; }
 
 write_receipt() { # write_receipt CODE
     result=failed
