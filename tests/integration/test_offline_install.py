@@ -539,6 +539,20 @@ def test_an_undo_leaves_what_others_need_and_says_what_it_cannot(hosts: Hosts, w
         assert host.run(f"ls {PREFIX}")[0] != 0
 
 
+def test_by_the_name_of_yum(hosts: Hosts, world: World) -> None:
+    """The way that is taken where there is no dnf. ``yum`` is dnf here: what yum 3 says and does is not seen."""
+    with hosts() as host:
+        host.good("mv /usr/bin/dnf /usr/bin/yum")
+        said = host.good(f"{world.install} --only rpms")
+        assert "rpm accepts: Install 4 Packages" in said and host.packages() == CLOSURE, said
+        assert "nothing of this bundle is left" in host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        host.good(on_host(world, {"in-the-way": Rpm(conflicts=("libaio",))}))
+        assert (
+            host.run(f"{world.install} --only rpms")[0] == 30
+            and host.good("rpm -qa") == "in-the-way-1.0-1.el8.x86_64\n"
+        )
+
+
 def test_files_that_were_changed_are_found_by_rpm(hosts: Hosts, world: World) -> None:
     with hosts() as host:
         host.good(f"{world.install} --only rpms; echo other > /usr/include/libaio.h")
@@ -588,8 +602,10 @@ def test_deepspeed_from_source_is_built_after_torch_is_there(hosts: Hosts, world
         ready = wheel(folder / "made", "deepspeed", "0.13.1", "import torch", requires=["torch"])
         with tarfile.open(wheels / "deepspeed-0.13.1.tar.gz", "w:gz") as archive:
             for name, content in (
-                ("backend.py", backend.encode()), ("pyproject.toml", project.encode()), (ready.name, ready.read_bytes()),
-            ):  # fmt: skip
+                ("backend.py", backend.encode()),
+                ("pyproject.toml", project.encode()),
+                (ready.name, ready.read_bytes()),
+            ):
                 entry = tarfile.TarInfo(f"deepspeed-0.13.1/{name}")
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))

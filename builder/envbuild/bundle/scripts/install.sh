@@ -110,7 +110,7 @@ ended() {
     code=$?
     trap '' INT TERM HUP
     if [ "$phase" = changing ]; then
-        tell_changes "$code" >&2 || true
+        if [ "$code" -eq 0 ]; then tell_changes 0 || true; else tell_changes "$code" >&2 || true; fi
         write_receipt "$code" || true
     elif [ "$code" -ne 0 ] && [ "$code" -ne 2 ] && [ "$phase" = looking ]; then
         printf '  nothing was changed on this host\n' >&2

@@ -83,7 +83,11 @@ tell_changes() { # tell_changes CODE: for people, whatever the end was
     settle_keys
     settle_packages
     touch "$state/changed"
-    [ "$1" -ne 0 ] || [ "$verbose" = yes ] || return 0
+    if [ "$1" -eq 0 ] && [ "$verbose" = no ]; then
+        awk '{ n[$1]++ } END { printf "changed on this host: %d packages installed, %d replaced, %d keys, %d module streams, %d images", n["installed"], n["replaced"], n["key"], n["module"], n["image"] }' "$state/changed"
+        printf ', and the folder %s; the receipt names them all\n' "$prefix"
+        return 0
+    fi
     printf 'changed on this host so far:\n  folder %s\n' "$prefix"
     sed -n '1,40s/^/  /p' "$state/changed"
     more=$(($(wc -l < "$state/changed") - 40))

@@ -26,7 +26,7 @@ write_packager_conf() {
         printf '[main]\n'
         sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev '^(\[|(reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire)[[:space:]]*=)' || true
         printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 assumeyes=1 \
-            exit_on_lock=1 color=never keepcache=0 proxy=_none_
+            exit_on_lock=1 color=never keepcache=0
         # Even a question is written into the history otherwise.
         [ "$dry_run" = no ] || printf '%s\n' "persistdir=$work/persist" "logdir=$work" "logfile=$work/packager.log"
         printf '[envbuild-%s]\nname=envbuild bundle %s\nbaseurl=file://%s/bundle/rpms\nenabled=1\ngpgcheck=1\nskip_if_unavailable=0\nmetadata_expire=1\n' \
@@ -37,16 +37,35 @@ write_packager_conf() {
         printf 'gpgkey=file://%s/bundle/keys/bundle.asc\n' "$work"
         keys | while read -r key; do printf '    file://%s/bundle/%s\n' "$work" "$key"; done
     } > "$work/packager.conf"
+    packager_conf=$work/packager.conf
 }
 
 # Plugins that ask servers for news have nothing to ask here. One that is not there is no error.
 packager() { # packager COMMAND ARGUMENT...
     command=$1
     shift
-    "$packager" -c "$work/packager.conf" -y --disablerepo='*' --enablerepo="envbuild-$name" \
+    "$packager" -c "$packager_conf" --disablerepo='*' --enablerepo="envbuild-$name" \
         --disableplugin='subscription-manager,product-id,rhnplugin,fastestmirror,spacewalk' "$command" "$@"
 }
-try() { packager install --setopt=tsflags=test "$@"; }
+# What would be done, without doing it. That ends with 1 when all is well, so the last word counts.
+only_resolve() {
+    sed 's/^assumeyes=1/assumeno=1/' "$work/packager.conf" > "$work/resolving.conf"
+    resolved=0
+    packager_conf=$work/resolving.conf
+    packager install "$@" > "$work/resolved" 2>&1 || resolved=$?
+    packager_conf=$work/packager.conf
+    ! grep -Eq 'Operation aborted|Exiting on user command' "$work/resolved" || resolved=0
+    cat "$work/resolved"
+    return "$resolved"
+}
+# dnf lets rpm test the transaction and says how that went. What yum 3 says then is not known here, so it only resolves;
+# rpm's test is the first thing of its real run, too.
+try() {
+    case $packager in
+        */yum) only_resolve "$@" ;;
+        *) packager install --setopt=tsflags=test "$@" ;;
+    esac
+}
 
 history_top() { "$packager" -c "$work/packager.conf" history list 2> /dev/null | awk -F'|' '$1 ~ /^ *[0-9]+ *$/ { print $1 + 0; exit }'; }
 history_since() { # the transactions since ID that were made with this bundle
@@ -120,10 +139,8 @@ would_rpms() {
     write_packager_conf
     [ ! -s "$scratch/streams" ] || printf 'module_hotfixes=1\n' >> "$work/packager.conf"
     # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
-    # --assumeno ends with 1 when all is well.
-    sed 's/^assumeyes=1/assumeno=1/' "$work/packager.conf" > "$work/conf" && mv "$work/conf" "$work/packager.conf"
     # shellcheck disable=SC2046 # one word each
-    logged packager install $(roots) || grep -Eq 'Operation aborted|Exiting on user command' "$log" || refused
+    logged only_resolve $(roots) || refused
     replaced_lines | sed 's/^/  /'
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
     number=$((number + 1))
@@ -176,6 +193,10 @@ install_rpms() {
         logged packager install $(roots) || code=$?
         trap interrupted INT TERM HUP
         settle_packages
+        if [ "$code" -ne 0 ] && ! grep -q '^Running transaction$' "$log" && grep -Eqi 'transaction (check|test) error' "$log"; then
+            [ "$first" = no ] || take_back
+            refused
+        fi
         [ "$code" -eq 0 ] || failed 31 "the transaction failed; what was installed until then is listed below" \
             "what to do: the lines above name the package and its script; run this again when the cause is gone"
         finished "$(summary | sed 's/^$/done/')"
