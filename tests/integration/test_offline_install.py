@@ -42,6 +42,14 @@ WORLD = {
     "libaio": Rpm(files={"/usr/lib64/libaio.so.1": "elf"}),
     "in-the-bundle-for-another-host": Rpm(files={"/usr/share/other": "x"}),
 }
+# Where a model trains in a real bundle; this one tells in which surroundings it would.
+STANDIN_PROBE = """\
+import json, os, socket, sys
+import deepspeed
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname(), timeout=5)
+print(json.dumps({"argv": sys.argv[1:], "interfaces": [name for _, name in socket.if_nameindex()], "env": dict(os.environ)}))
+"""
 Hosts = Callable[..., AbstractContextManager[Host]]
 
 
@@ -92,6 +100,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         wheel(folder / "wheels", "deepspeed", "0.13.1", "import torch", requires=["torch"])
         lock(folder / "wheels")
         archive.write_archive(folder / "doctor.pyz")
+        (folder / "probes").mkdir()
+        (folder / "probes" / "zero3.py").write_text(STANDIN_PROBE)
         lines = settings(
             "world", "rpms", "wheels", "doctor", root=ROOTS, rpm_count=len(WORLD), rpm_installed_bytes=1000,
             python="3.11", wheels_bytes=10000, accelerator="cpu", deepspeed="image",
@@ -122,6 +132,8 @@ def state_of(host: Host) -> str:
 
 def test_a_whole_installation_with_the_network_off(hosts: Hosts, world: World) -> None:
     with hosts(cap_add=["SYS_ADMIN", "NET_ADMIN"], security_opt=["apparmor=unconfined"]) as host:
+        # As on Enterprise Linux. The other hosts here have dash.
+        host.good("ln -sf bash /bin/sh")
         before = state_of(host)
         said = host.good(f"unshare --net {world.install} --dry-run")
         assert "Install 4 Packages" in said and "nothing was changed on this host" in said, said
@@ -146,6 +158,9 @@ def test_a_whole_installation_with_the_network_off(hosts: Hosts, world: World) -
             and f"{TOOLSET}/gcc 12" in receipt["proof"]["gcc"]
         )
         assert json.loads(host.good(f"cat {receipt['proof']['doctor']['file']}"))["schema"].startswith("envbuild.")
+        smoke = json.loads(host.good(f"cat {receipt['proof']['smoke']['file']}"))
+        assert smoke["interfaces"] == ["lo"] and smoke["argv"][:6:2] == ["--ranks", "--steps", "--accelerator"]
+        assert smoke["env"]["DS_ACCELERATOR"] == "cpu" and "http_proxy" not in smoke["env"]
         assert host.good("rpm -Va") == ""
 
         # Again: nothing to do, and nothing done.
@@ -162,6 +177,7 @@ def test_a_whole_installation_with_the_network_off(hosts: Hosts, world: World) -
 
         said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh --dry-run")
         assert "remove package libaio-0:1.0-1.el8.x86_64" in said and host.packages() == CLOSURE
+        assert "changed on this host: packages installed 4, replaced 0; keys 1" in host.good(world.install)
         said = host.good(f"sh '{PLACE}/install.sh' --uninstall")
         assert "nothing of this bundle is left" in said
         assert host.good("rpm -qa; ls /opt/envbuild; ls /etc/yum.repos.d") == "elsewhere.repo\n"

@@ -109,6 +109,11 @@ phase=looking scratch='' holding=no failure=''
 ended() {
     code=$?
     trap '' INT TERM HUP
+    if [ "$code" -eq 1 ]; then
+        # What fails without a word of ours is writing, and the command itself has said why.
+        code=21 failure="something could not be written"
+        printf 'error: something could not be written, see above\n  what to do: is a disk full, or read-only? df -h %s /tmp\n' "$prefix" >&2
+    fi
     if [ "$phase" = changing ]; then
         if [ "$code" -eq 0 ]; then tell_changes 0 || true; else tell_changes "$code" >&2 || true; fi
         write_receipt "$code" || true
@@ -203,6 +208,12 @@ for each in $only; do
     has "$each" || stop 2 "--only $each: this bundle has ${parts% }"
 done
 [ -z "$only" ] || parts="$only "
+[ -n "$parts" ] || stop 12 "bundle.conf names no parts" "what to do: export the bundle again"
+for each in "rpms rpms/repodata/repomd.xml" "wheels wheels/requirements.lock" "image $(conf image_path)" "doctor doctor.pyz"; do
+    has "${each%% *}" || continue
+    cut -c67- "$here/SHA256SUMS" | grep -qxF "${each#* }" || stop 12 "the bundle has no '${each#* }', which its part ${each%% *} needs" \
+        "what to do: export the bundle again"
+done
 prefix=${prefix:-$(conf prefix)/$name}
 case $prefix in
     /*) ;;

@@ -84,7 +84,8 @@ look_at_tools() {
     fi
 }
 
-# fapolicyd lets nothing run that no package brought, unless a rule names its folder.
+# fapolicyd lets nothing run that no package brought, unless a rule names its folder, before those that deny (40 and up;
+# fapolicyd.rules(5), and README-rules beside its sample rules).
 look_at_policy() {
     for comm in /proc/[0-9]*/comm; do
         [ "$(cat "$comm" 2> /dev/null)" = fapolicyd ] || continue
@@ -148,7 +149,12 @@ look_at_host() {
     look_at_release
     look_at_machine
     look_at_tools
-    if has wheels; then look_at_policy; fi
+    if has wheels; then
+        look_at_policy
+        find_python
+        [ -n "$python" ] || has rpms || lacks 40 "there is no Python $python_wanted on this host" \
+            "what to do: install it, or take the packages of the bundle along: --only rpms,wheels"
+    fi
     look_at_prefix
     if has image; then find_engine; fi
     [ "$worst" -ne 0 ] || look_at_space

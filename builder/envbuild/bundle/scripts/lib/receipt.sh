@@ -84,8 +84,8 @@ tell_changes() { # tell_changes CODE: for people, whatever the end was
     settle_packages
     touch "$state/changed"
     if [ "$1" -eq 0 ] && [ "$verbose" = no ]; then
-        awk '{ n[$1]++ } END { printf "changed on this host: %d packages installed, %d replaced, %d keys, %d module streams, %d images", n["installed"], n["replaced"], n["key"], n["module"], n["image"] }' "$state/changed"
-        printf ', and the folder %s; the receipt names them all\n' "$prefix"
+        awk '{ n[$1]++ } END { printf "changed on this host: packages installed %d, replaced %d; keys %d, module streams %d, images %d", n["installed"], n["replaced"], n["key"], n["module"], n["image"] }' "$state/changed"
+        printf '; the folder %s. The receipt names them all.\n' "$prefix"
         return 0
     fi
     printf 'changed on this host so far:\n  folder %s\n' "$prefix"

@@ -2,17 +2,25 @@
 # Read by install.sh. Packages go in by dnf or yum, by name, from the bundle alone, with every signature checked.
 # Never --nogpgcheck, --nodeps or --allowerasing. What yum 3 does with these options is taken from its manual.
 
-roots() { conf root; }
+# A name may have signs that a shell would expand.
+with_roots() { # with_roots COMMAND...: and the names of the packages
+    set -f
+    # shellcheck disable=SC2046 # one word each
+    set -- "$@" $(conf root)
+    set +f
+    "$@"
+}
 keys() { cut -c67- "$here/SHA256SUMS" | grep '^keys/.*\.asc$' | grep -vx 'keys/bundle.asc' || true; }
 of_bundle() { sed -n 's|.*  rpms/Packages/\(.*/\)\{0,1\}\([^/]*\)\.rpm$|\2|p' "$here/SHA256SUMS" | sort; }
 installed() { rpm -q "$1" > /dev/null 2>&1 || rpm -q --whatprovides "$1" > /dev/null 2>&1; }
 all_installed() {
-    for root in $(roots); do
+    conf root > "$scratch/roots"
+    while read -r root; do
         case $root in
             @*) continue ;;
         esac
         installed "$root" || return 1
-    done
+    done < "$scratch/roots"
 }
 
 # The host's own settings stay in force (excluded packages, for one), its repositories do not; what the packager writes
@@ -139,8 +147,7 @@ would_rpms() {
     write_packager_conf
     [ ! -s "$scratch/streams" ] || printf 'module_hotfixes=1\n' >> "$work/packager.conf"
     # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
-    # shellcheck disable=SC2046 # one word each
-    logged only_resolve $(roots) || refused
+    logged with_roots only_resolve || refused
     replaced_lines | sed 's/^/  /'
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
     number=$((number + 1))
@@ -172,8 +179,7 @@ install_rpms() {
             failed 30 "the module stream $each cannot be enabled" "what to do: dnf module list --enabled tells what is in the way"
         }
     done < "$scratch/streams"
-    # shellcheck disable=SC2046
-    logged try $(roots) || {
+    logged with_roots try || {
         [ "$first" = no ] || take_back
         refused
     }
@@ -189,8 +195,7 @@ install_rpms() {
         : > "$log"
         trap '' INT TERM HUP
         code=0
-        # shellcheck disable=SC2046
-        logged packager install $(roots) || code=$?
+        logged with_roots packager install || code=$?
         trap interrupted INT TERM HUP
         settle_packages
         if [ "$code" -ne 0 ] && ! grep -q '^Running transaction$' "$log" && grep -Eqi 'transaction (check|test) error' "$log"; then
@@ -203,12 +208,13 @@ install_rpms() {
     fi
     settle_packages
     # yum 3 is content when it found some of them.
-    for root in $(roots); do
+    conf root > "$scratch/roots"
+    while read -r root; do
         case $root in
             @*) continue ;;
         esac
         installed "$root" || failed 31 "$root is not installed, though ${packager##*/} said that all went well"
-    done
+    done < "$scratch/roots"
     verify_packages
 }
 

@@ -57,8 +57,6 @@ would_wheels() {
     find_python
     if wheels_done; then
         finished "up to date in $prefix/venv"
-    elif [ -z "$python" ] && ! has rpms; then
-        stop 40 "there is no Python $python_wanted on this host" "what to do: install it, or leave --only away: its package may be in the bundle"
     else
         finished "$(grep -c '\.whl$' "$here/SHA256SUMS") would go into $prefix/venv, for ${python:-the Python $python_wanted of the bundle}"
     fi
@@ -124,7 +122,7 @@ install_wheels() {
     else
         [ -z "${wheels_why-}" ] || say "  changed since: $(printf '%s' "$wheels_why" | tr '\n' ';'): all anew"
         [ -n "$python" ] || stop 40 "there is no Python $python_wanted on this host" \
-            "what to do: install it, or install the packages of the bundle first: --only rpms,wheels"
+            "what to do: install it; the packages of the bundle have not brought it"
         rm -f "$state/wheels" "$log"
         logged put_wheels || failed 40 "the wheels could not be installed" \
             "what to do: 'hashes' and 'No matching distribution' name a wheel that is not in the bundle or not for this Python ($python):" \
