@@ -48,7 +48,8 @@ import json, os, socket, sys
 import deepspeed
 server = socket.create_server(("127.0.0.1", 0))
 socket.create_connection(server.getsockname(), timeout=5)
-print(json.dumps({"argv": sys.argv[1:], "interfaces": [name for _, name in socket.if_nameindex()], "env": dict(os.environ)}))
+interfaces = [name for _, name in socket.if_nameindex()]
+print(json.dumps({"argv": sys.argv[1:], "interfaces": interfaces, "env": dict(os.environ)}))
 """
 Hosts = Callable[..., AbstractContextManager[Host]]
 
