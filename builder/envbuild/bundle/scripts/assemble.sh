@@ -278,7 +278,5 @@ if [ -s "$scratch/absent" ]; then
 fi
 [ "$code" -eq 0 ] || exit "$code"
 rm -rf "$state"
-# A run that was killed has left parts.
-find "$out" -name '*.part' -type f -exec rm -f {} +
 say "the bundle is whole: $out"
 say "next: sh $out/verify.sh --fingerprint FINGERPRINT"
