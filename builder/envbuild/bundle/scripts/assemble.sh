@@ -85,7 +85,7 @@ if [ ! -s "$sources" ]; then
     done
 fi
 
-# --- what is to be put together ------------------------------------------------------------------------------------------------
+# --- what is to be put together ---------------------------------------------------------------------------------------
 
 part='[A-Za-z0-9_](\.?[A-Za-z0-9_+~^!@=,-])*'
 set_id=''
@@ -94,7 +94,8 @@ while read -r source; do
         "what to do: copy it again, or name the right folder"
     id=$(sum "$source/SHA256SUMS")
     if [ -e "$source/VOLUME" ] && [ "$(of_volume "$source" set)" != "$id" ]; then
-        stop 11 "$source/SHA256SUMS is damaged: its volume says $(of_volume "$source" set)" "what to do: copy that volume again"
+        stop 11 "$source/SHA256SUMS is damaged: its volume says $(of_volume "$source" set)" \
+            "what to do: copy that volume again"
     fi
     [ -z "$set_id" ] || [ "$id" = "$set_id" ] || stop 13 "$source belongs to another bundle than $first" \
         "what to do: take it away; the set is named in the line 'set' of each file VOLUME"
@@ -111,7 +112,10 @@ fi
 for each in "$first" "$out" "$base"; do
     [ -d "$each" ] || continue
     find "$each" ! -type f ! -type d ! -name lost+found 2> /dev/null > "$scratch/odd" || true
-    [ ! -s "$scratch/odd" ] || { named "$scratch/odd"; stop 11 "$each holds links or devices, which no export writes" "what to do: ask who changed it"; }
+    [ ! -s "$scratch/odd" ] || {
+        named "$scratch/odd"
+        stop 11 "$each holds links or devices, which no export writes" "what to do: ask who changed it"
+    }
 done
 if [ -n "$base" ]; then
     [ -f "$base/SHA256SUMS" ] || stop 12 "$base has no SHA256SUMS: it is no bundle"
@@ -119,7 +123,8 @@ if [ -n "$base" ]; then
     while read -r source; do
         [ -n "$wanted" ] || wanted=$(sed -n 's/^base_sums //p' "$source/bundle.conf" 2> /dev/null | head -n 1)
     done < "$sources"
-    [ -z "$wanted" ] || [ "$(sum "$base/SHA256SUMS")" = "$wanted" ] || stop 13 "$base is not the bundle that this one was made from" \
+    [ -z "$wanted" ] || [ "$(sum "$base/SHA256SUMS")" = "$wanted" ] || stop 13 \
+        "$base is not the bundle that this one was made from" \
         "what to do: --base wants the bundle whose SHA256SUMS has the sum $wanted"
 fi
 
@@ -129,7 +134,7 @@ state=$out/.assemble
 mkdir -p "$state" 2> "$scratch/said" || { cat "$scratch/said" >&2; stop 21 "$out cannot be written"; }
 printf '%s\n' "$set_id" > "$state/set" 2> /dev/null || no_space
 
-# --- copying -----------------------------------------------------------------------------------------------------------------------
+# --- copying ----------------------------------------------------------------------------------------------------------
 
 full() { # what a failed copy says, when it is the disk
     grep -Eqi 'no space|quota' "$scratch/said"
@@ -232,7 +237,7 @@ while read -r wanted path; do
 done < "$first/SHA256SUMS"
 [ ! -t 2 ] || printf '\r                    \r' >&2
 
-# --- the end -------------------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 for each in SHA256SUMS SHA256SUMS.asc; do
     plain "$first/$each" || continue
@@ -242,7 +247,9 @@ done
 while read -r source; do
     [ ! -e "$source/VOLUME" ] || of_volume "$source" number >> "$state/seen"
 done < "$sources"
-say "$(wc -l < "$scratch/copied") files copied, $((count - $(wc -l < "$scratch/copied") - $(wc -l < "$scratch/absent") - $(wc -l < "$scratch/damaged"))) were there"
+copied=$(wc -l < "$scratch/copied")
+wrong=$(cat "$scratch/absent" "$scratch/damaged" | wc -l)
+say "$copied files copied, $((count > copied + wrong ? count - copied - wrong : 0)) were there"
 code=0
 if [ -s "$scratch/damaged" ]; then
     printf 'error: damaged, so not taken:\n' >&2

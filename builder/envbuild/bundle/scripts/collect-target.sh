@@ -109,7 +109,12 @@ pythons() {
 packages() {
     rpm -qa --queryformat '%{NAME}\n' gpg-pubkey 2> /dev/null | grep -q . &&
         rpm -q --queryformat 'key\t%{VERSION}\t%{RELEASE}\n' gpg-pubkey
-    rpm -qa --queryformat 'package\t%{NAME}\t%{EPOCHNUM}\t%{VERSION}\t%{RELEASE}\t%{ARCH}\n[provides\t%{PROVIDEFLAGS}\t%{PROVIDEVERSION}\t%{PROVIDENAME}\n][requires\t%{REQUIREFLAGS}\t%{REQUIREVERSION}\t%{REQUIRENAME}\n][conflicts\t%{CONFLICTFLAGS}\t%{CONFLICTVERSION}\t%{CONFLICTNAME}\n][obsoletes\t%{OBSOLETEFLAGS}\t%{OBSOLETEVERSION}\t%{OBSOLETENAME}\n][file\t%{FILENAMES}\n]' |
+    format='package\t%{NAME}\t%{EPOCHNUM}\t%{VERSION}\t%{RELEASE}\t%{ARCH}\n'
+    for relation in provides requires conflicts obsoletes; do
+        tag=$(printf '%s' "${relation%s}" | tr '[:lower:]' '[:upper:]')
+        format="${format}[$relation\\t%{${tag}FLAGS}\\t%{${tag}VERSION}\\t%{${tag}NAME}\\n]"
+    done
+    rpm -qa --queryformat "${format}[file\\t%{FILENAMES}\\n]" |
         awk -F'\t' '
             $1 == "package" { kept = $2 != "gpg-pubkey" }
             !kept { next }

@@ -40,7 +40,7 @@ Examples:
 ENVBUILD_USAGE
 }
 
-# --- saying ----------------------------------------------------------------------------------------------------------------
+# --- saying -----------------------------------------------------------------------------------------------------------
 
 say() { printf '%s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }
@@ -58,7 +58,7 @@ named() { # named FILE [COUNT]: its first lines, indented, and how many more the
     [ "$more" -le 0 ] || printf '  ... and %s more\n' "$more" >&2
 }
 
-# --- options ---------------------------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------------
 
 fingerprint='' signed=yes dry_run=no only='' prefix='' engine='' prove=no uninstall=no verbose=no
 while [ $# -gt 0 ]; do
@@ -102,7 +102,7 @@ esac
 here=$(cd -P "$(dirname "$0")" && pwd) || stop 12 "the folder of this script cannot be entered"
 conf() { sed -n "s/^$1 //p" "$here/bundle.conf" 2> /dev/null; } # conf KEY: its values, a line each
 
-# --- the end, whatever it is -------------------------------------------------------------------------------------------------
+# --- the end, whatever it is ------------------------------------------------------------------------------------------
 
 # What is underway: nothing yet, "changing" from the first change on. lib/receipt.sh tells the rest.
 phase=looking scratch='' holding=no failure=''
@@ -112,7 +112,8 @@ ended() {
     if [ "$code" -eq 1 ]; then
         # What fails without a word of ours is writing, and the command itself has said why.
         code=21 failure="something could not be written"
-        printf 'error: something could not be written, see above\n  what to do: is a disk full, or read-only? df -h %s /tmp\n' "$prefix" >&2
+        printf 'error: something could not be written, see above\n' >&2
+        printf '  what to do: is a disk full, or read-only? df -h %s /tmp\n' "$prefix" >&2
     fi
     if [ "$phase" = changing ]; then
         if [ "$code" -eq 0 ]; then tell_changes 0 || true; else tell_changes "$code" >&2 || true; fi
@@ -141,7 +142,7 @@ for place in "${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm; do
 done
 [ -n "$scratch" ] || stop 21 "no temporary folder can be made in /tmp" "what to do: free some space there"
 
-# --- undo ------------------------------------------------------------------------------------------------------------------
+# --- undo -------------------------------------------------------------------------------------------------------------
 
 if [ "$uninstall" = yes ]; then
     own=${prefix:-$(conf prefix)/$(conf name)}/envbuild/uninstall.sh
@@ -155,7 +156,7 @@ if [ "$uninstall" = yes ]; then
     exit "$code"
 fi
 
-# --- verify ----------------------------------------------------------------------------------------------------------------
+# --- verify -----------------------------------------------------------------------------------------------------------
 
 started=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 say "envbuild: installing $(conf name | head -n 1) from $here"
@@ -194,7 +195,7 @@ done
 # shellcheck source=lib/prove.sh
 . "$here/lib/prove.sh"
 
-# --- what is to be done ----------------------------------------------------------------------------------------------------
+# --- what is to be done -----------------------------------------------------------------------------------------------
 
 [ "$(conf schema)" = 1 ] || stop 12 "bundle.conf has the form '$(conf schema)', and this installer reads form 1"
 name=$(conf name)
@@ -209,10 +210,11 @@ for each in $only; do
 done
 [ -z "$only" ] || parts="$only "
 [ -n "$parts" ] || stop 12 "bundle.conf names no parts" "what to do: export the bundle again"
-for each in "rpms rpms/repodata/repomd.xml" "wheels wheels/requirements.lock" "image $(conf image_path)" "doctor doctor.pyz"; do
+for each in "rpms rpms/repodata/repomd.xml" "wheels wheels/requirements.lock" "image $(conf image_path)" \
+    "doctor doctor.pyz"; do
     has "${each%% *}" || continue
-    cut -c67- "$here/SHA256SUMS" | grep -qxF "${each#* }" || stop 12 "the bundle has no '${each#* }', which its part ${each%% *} needs" \
-        "what to do: export the bundle again"
+    cut -c67- "$here/SHA256SUMS" | grep -qxF "${each#* }" || stop 12 \
+        "the bundle has no '${each#* }', which its part ${each%% *} needs" "what to do: export the bundle again"
 done
 prefix=${prefix:-$(conf prefix)/$name}
 case $prefix in
@@ -291,7 +293,7 @@ if [ "$dry_run" = yes ]; then
     exit 0
 fi
 
-# --- from here on this host is changed ---------------------------------------------------------------------------------------
+# --- from here on this host is changed --------------------------------------------------------------------------------
 
 mkdir -p "$state" || stop 21 "$prefix cannot be made" "what to do: name another folder: --prefix DIR"
 [ -e "$state/bundle" ] || { printf '%s\n' "$mine" > "$state/bundle.new" && mv -f "$state/bundle.new" "$state/bundle"; }

@@ -81,7 +81,7 @@ named() { # named FILE: its first lines, indented, and how many more there are
     [ "$more" -le 0 ] || printf '  ... and %s more\n' "$more" >&2
 }
 
-# --- what a bundle is made of --------------------------------------------------------------------------------------------
+# --- what a bundle is made of -----------------------------------------------------------------------------------------
 
 for each in SHA256SUMS bundle.conf; do
     [ -e "$each" ] || stop 12 "$each is missing: $here is no bundle, or its copy is not whole" "$again" \
@@ -96,7 +96,7 @@ if [ -s "$scratch/odd" ]; then
 fi
 [ "$(wc -c < SHA256SUMS)" -le 100000000 ] || stop 11 "SHA256SUMS is too large to be one" "$again"
 
-# --- who made it ----------------------------------------------------------------------------------------------------------
+# --- who made it ------------------------------------------------------------------------------------------------------
 
 signer='' unknown=no
 check_signature() {
@@ -107,8 +107,8 @@ check_signature() {
     gpgv=$(command -v gpgv || command -v gpgv2) || stop 10 "there is no gpgv on this host, so the signature cannot be checked" \
         "what to do: install the package gnupg2 from the installation media of this system"
     # gpgv reads keys in binary form only.
-    sed -e '1,/^[[:space:]]*$/d' -e '/^=/d' -e '/^-----/d' keys/bundle.asc | base64 -d > "$scratch/key" 2> /dev/null && [ -s "$scratch/key" ] ||
-        stop 10 "keys/bundle.asc is no key" "$again"
+    sed -e '1,/^[[:space:]]*$/d' -e '/^=/d' -e '/^-----/d' keys/bundle.asc | base64 -d > "$scratch/key" 2> /dev/null || true
+    [ -s "$scratch/key" ] || stop 10 "keys/bundle.asc is no key" "$again"
     # A host without a network has the wrong time more often than others; that forges nothing.
     fine=yes
     GNUPGHOME=$scratch "$gpgv" --ignore-time-conflict --homedir "$scratch" --status-fd 3 --keyring "$scratch/key" \
@@ -128,11 +128,12 @@ check_signature() {
     else
         unknown=yes
     fi
-    ! grep -q '^\[GNUPG:\] EXPKEYSIG' "$scratch/status" || printf 'warning: the key that signed this bundle has expired since\n' >&2
+    ! grep -q '^\[GNUPG:\] EXPKEYSIG' "$scratch/status" ||
+        printf 'warning: the key that signed this bundle has expired since\n' >&2
 }
 [ "$signed" = no ] || check_signature
 
-# --- every file -------------------------------------------------------------------------------------------------------------
+# --- every file -------------------------------------------------------------------------------------------------------
 
 part='[A-Za-z0-9_](\.?[A-Za-z0-9_+~^!@=,-])*'
 if grep -Evn "^[0-9a-f]{64}  $part(/$part)*\$" SHA256SUMS > "$scratch/wrong"; then
@@ -168,7 +169,10 @@ if [ "$quiet" = no ] && [ -t 2 ]; then bar=yes; fi
 sha256sum -c SHA256SUMS 2> "$scratch/errors" | awk -v bar="$bar" -v count="$count" '
     / OK$/ { if (bar == "yes") printf "\r[%d/%d]", NR, count > "/dev/stderr"; next }
     { sub(/: FAILED( open or read)?$/, ""); print }
-    END { if (bar == "yes") printf "\r                    \r" > "/dev/stderr"; if (NR != count) print "(" NR " of " count " lines were checked)" }
+    END {
+        if (bar == "yes") printf "\r                    \r" > "/dev/stderr"
+        if (NR != count) print "(" NR " of " count " lines were checked)"
+    }
     ' > "$scratch/failed"
 if [ -s "$scratch/failed" ]; then
     printf 'error: files that are not what was exported:\n' >&2
@@ -180,7 +184,9 @@ fi
 
 name=$(sed -n 's/^name //p' bundle.conf)
 say "$name: $count files, $(size "$bytes"): every sum is right"
-[ ! -s "$scratch/others" ] || say "$(wc -l < "$scratch/others") files here are not of the bundle, such as $(head -n 1 "$scratch/others"): they are left alone"
+if [ -s "$scratch/others" ]; then
+    say "$(wc -l < "$scratch/others") files here are not of the bundle, such as $(head -n 1 "$scratch/others"): left alone"
+fi
 if [ "$signed" = no ]; then
     printf 'warning: the signature was not looked at (--insecure-no-signature): nobody knows who made this bundle\n' >&2
 elif [ "$unknown" = yes ]; then

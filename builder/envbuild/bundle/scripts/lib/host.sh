@@ -31,8 +31,13 @@ look_at_release() {
         *" rhel "* | *" centos "*)
             # Rebuilds of one another: what differs between them is refused by rpm's test of the transaction.
             case $distro in
-                rhel | centos | rocky | almalinux | ol) warn "the bundle is made for $distro, and this host is ${host_name:-$host_id}: a close relative" ;;
-                *) lacks 20 "the bundle is for $distro $major, and this host is ${host_name:-$host_id}" "what to do: export one for this system" ;;
+                rhel | centos | rocky | almalinux | ol)
+                    warn "the bundle is made for $distro, and this host is ${host_name:-$host_id}: a close relative"
+                    ;;
+                *)
+                    lacks 20 "the bundle is for $distro $major, and this host is ${host_name:-$host_id}" \
+                        "what to do: export one for this system"
+                    ;;
             esac
             ;;
         *) lacks 20 "the bundle is for $distro $major, and this host is ${host_name:-of an unknown system}" \
@@ -48,11 +53,13 @@ look_at_release() {
             wanted=${releasever#*.} found=${host_version#*.}
             wanted=${wanted%%.*} found=${found%%.*}
             if [ "$found" -lt "$wanted" ] 2> /dev/null; then
-                lacks 20 "the packages were resolved for release $releasever, and this host has $host_version: they may need newer system libraries" \
+                lacks 20 "the packages were resolved for release $releasever, and this host has $host_version" \
+                    "They may need newer libraries of the system than it has." \
                     "what to do: on this host: sh collect-target.sh -o target.txt; then on the connected side:" \
                     "envbuild export ... --releasever $host_version --target-manifest target.txt"
             elif [ "$found" -gt "$wanted" ] 2> /dev/null; then
-                warn "the packages were resolved for release $releasever, and this host has $host_version: rpm decides whether they fit"
+                warn "the packages were resolved for release $releasever, and this host has $host_version:" \
+                    "rpm decides whether they fit"
             fi
             ;;
     esac
@@ -65,7 +72,8 @@ look_at_machine() {
     host_fips=no
     [ "$(cat /proc/sys/crypto/fips_enabled 2> /dev/null || true)" != 1 ] || host_fips=yes
     if [ "$host_fips" = yes ] && [ "$(conf fips)" != yes ]; then
-        lacks 22 "this host is in FIPS mode, and the bundle was not made for that: its packages may have digests and signatures that are refused here" \
+        lacks 22 "this host is in FIPS mode, and the bundle was not made for that" \
+            "Its packages may have digests and signatures that are refused here." \
             "what to do: envbuild export ... --fips"
     fi
 }
@@ -80,7 +88,8 @@ look_at_tools() {
         for each in dnf yum; do
             [ -n "$packager" ] || packager=$(command -v "$each" 2> /dev/null) || true
         done
-        [ -n "$packager" ] || lacks 20 "there is neither dnf nor yum on this host" "what to do: install the packages of the bundle by hand, or leave them out: --only wheels"
+        [ -n "$packager" ] || lacks 20 "there is neither dnf nor yum on this host" \
+            "what to do: install the packages of the bundle by hand, or leave them out: --only wheels"
     fi
 }
 
@@ -91,7 +100,8 @@ look_at_policy() {
         [ "$(cat "$comm" 2> /dev/null)" = fapolicyd ] || continue
         if grep -Eqs '^[[:space:]]*permissive[[:space:]]*=[[:space:]]*1' /etc/fapolicyd/fapolicyd.conf; then
             warn "fapolicyd runs on this host, in permissive mode: it will write about $prefix into its log"
-        elif ! grep -Eqs "^[[:space:]]*allow .*dir=$prefix/" /etc/fapolicyd/compiled.rules /etc/fapolicyd/fapolicyd.rules /etc/fapolicyd/rules.d/*.rules; then
+        elif ! grep -Eqs "^[[:space:]]*allow .*dir=$prefix/" /etc/fapolicyd/compiled.rules /etc/fapolicyd/fapolicyd.rules \
+            /etc/fapolicyd/rules.d/*.rules; then
             lacks 22 "fapolicyd runs on this host, and would let no program of $prefix run" \
                 "what to do: allow that folder, then run this again:" \
                 "echo 'allow perm=any all : dir=$prefix/' > /etc/fapolicyd/rules.d/31-envbuild.rules && fagenrules --load" \
@@ -118,7 +128,8 @@ look_at_prefix() {
         lacks 22 "$prefix lies on $mounted, which is mounted noexec: nothing installed there could run" \
             "what to do: name another folder: --prefix DIR; or mount -o remount,exec $mounted"
     fi
-    [ -w "$folder" ] || [ "$dry_run" = yes ] || lacks 21 "$folder cannot be written" "what to do: run this as root, or name another folder: --prefix DIR"
+    [ -w "$folder" ] || [ "$dry_run" = yes ] || lacks 21 "$folder cannot be written" \
+        "what to do: run this as root, or name another folder: --prefix DIR"
 }
 
 # Needs are summed up for every file system. What is installed already needs nothing.
@@ -127,18 +138,25 @@ needs() { # needs BYTES FOLDER WHAT
     case $1 in
         '' | *[!0-9]*) return 0 ;;
     esac
-    df -Pk "$(existing "$2")" 2> /dev/null | awk -v n="$1" -v what="$3" 'NR == 2 { free = $4; sub(/^.*% */, ""); printf "%.0f %s %s\t%s\n", n / 1024 + 1, free, what, $0 }' >> "$scratch/needs"
+    df -Pk "$(existing "$2")" 2> /dev/null | awk -v n="$1" -v what="$3" '
+        NR == 2 { free = $4; sub(/^.*% */, ""); printf "%.0f %s %s\t%s\n", n / 1024 + 1, free, what, $0 }' >> "$scratch/needs"
 }
 
 look_at_space() {
     if has rpms && ! all_installed; then needs "$(conf rpm_installed_bytes)" /usr packages; fi
     # Wheels are compressed to a half at best; what is unpacked lies there twice for a moment.
-    if has wheels && ! wheels_done; then wheels_bytes=$(conf wheels_bytes); needs $((${wheels_bytes:-0} * 3)) "$prefix" wheels; fi
-    if has image && ! image_done; then needs $(($(wc -c < "$here/$(conf image_path)") * 3)) "$(engine_folder)" image; fi
+    if has wheels && ! wheels_done; then
+        wheels_bytes=$(conf wheels_bytes)
+        needs $((${wheels_bytes:-0} * 3)) "$prefix" wheels
+    fi
+    if has image && ! image_done; then
+        needs $(($(wc -c < "$here/$(conf image_path)") * 3)) "$(engine_folder)" image
+    fi
     awk -F'\t' '
         { split($1, w, " "); need[$2] += w[1]; free[$2] = w[2]; what[$2] = what[$2] (what[$2] == "" ? "" : ", ") w[3] }
         END { for (m in need) if (need[m] + 102400 > free[m])
-            printf "%s\t%.0f\t%.0f\t%s\n", m, (need[m] + 102400) / 1024 + 1, free[m] / 1024, what[m] }' "$scratch/needs" > "$scratch/short"
+            printf "%s\t%.0f\t%.0f\t%s\n", m, (need[m] + 102400) / 1024 + 1, free[m] / 1024, what[m] }
+        ' "$scratch/needs" > "$scratch/short"
     while IFS='	' read -r mount need free what; do
         lacks 21 "$mount has $free MB free, and $need MB are needed there ($what)" \
             "what to do: free $((need - free)) MB there, or name another folder: --prefix DIR (wheels), --only PARTS"

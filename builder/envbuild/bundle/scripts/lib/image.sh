@@ -13,7 +13,8 @@ find_engine() {
     done
     [ ! -s "$scratch/engine" ] || named "$scratch/engine" 5
     lacks 50 "no container engine answers on this host (${wanted_engine:-docker, podman})" \
-        "what to do: systemctl start docker, or name the one that you have: --engine podman; or leave the image out: --only rpms,wheels"
+        "what to do: systemctl start docker, or name the one that you have: --engine podman;" \
+        "or leave the image out: --only rpms,wheels"
 }
 
 # A name that is taken stays with whoever has it.
@@ -43,7 +44,9 @@ image_done() { is_proven "$(image_id "$(conf image_ref)")"; }
 
 would_image() {
     step image "container image"
-    if image_done; then finished "$(conf image_ref) is there"; else finished "$(conf image_ref) would be loaded into $engine"; fi
+    told="would be loaded into $engine"
+    ! image_done || told='is there'
+    finished "$(conf image_ref) $told"
 }
 
 install_image() {
@@ -56,7 +59,8 @@ install_image() {
     # Written first: when the load is cut short, an undo knows of it.
     changed "image $engine $ref"
     logged "$engine" load -i "$work/bundle/$(conf image_path)" ||
-        failed 50 "$engine could not load the image" "what to do: free some space where $engine keeps its images ($(engine_folder))"
+        failed 50 "$engine could not load the image" \
+            "what to do: free some space where $engine keeps its images ($(engine_folder))"
     found=$(image_id "$ref")
     if [ -z "$found" ]; then
         # Loaded, but without its name.
@@ -66,6 +70,7 @@ install_image() {
         found=$(image_id "$ref")
     fi
     is_proven "$found" || failed 50 "$engine has loaded another image than the proven one: ${found:-none}" \
-        "expected: configuration $(conf image_config), or manifest $(conf image_manifest)" "what to do: do not use it; $engine rmi $ref"
+        "expected: configuration $(conf image_config), or manifest $(conf image_manifest)" \
+        "what to do: do not use it; $engine rmi $ref"
     finished "digest compared: sha256:$found"
 }

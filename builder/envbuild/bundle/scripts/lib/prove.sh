@@ -14,9 +14,10 @@ offline() { # offline COMMAND...: with nothing of the caller's, and without a ne
 }
 
 compiler_of() { # compiler_of gcc|g++: of a package of the bundle; a toolset's before the system's
-    of_bundle | while read -r each; do rpm -ql "$each" 2> /dev/null || true; done | grep -E "/bin/$1\$" | sort | while read -r each; do
-        [ ! -x "$each" ] || { printf '%s\n' "$each" && break; }
-    done
+    of_bundle | while read -r each; do rpm -ql "$each" 2> /dev/null || true; done | grep -E "/bin/$1\$" | sort |
+        while read -r each; do
+            [ ! -x "$each" ] || { printf '%s\n' "$each" && break; }
+        done
 }
 
 compile() { # compile COMPILER LANGUAGE: a program, and run it
@@ -34,7 +35,8 @@ check_installed() {
             compiler=$(compiler_of "${each%%:*}")
             [ -n "$compiler" ] || continue
             logged compile "$compiler" "${each#*:}" || failed 60 "$compiler does not compile" \
-                "what to do: the lines above say what it lacks; headers of the C library are in glibc-devel: export with --root glibc-devel"
+                "what to do: the lines above say what it lacks; headers of the C library are in glibc-devel:" \
+                "envbuild export ... --root glibc-devel"
             proved "$(printf %s "${each%%:*}" | tr '+' 'x')" "$(js "$compiler $("$compiler" -dumpversion 2> /dev/null)")"
             told="$told${told:+, }${each%%:*} compiles"
         done
@@ -45,13 +47,16 @@ check_installed() {
         [ -n "$modules" ] || modules=$(sed -n 's/^\(torch\|deepspeed\)==.*/\1/p' "$here/$requirements" | tr '\n' ' ')
         for each in $modules; do
             logged offline "$prefix/venv/bin/python" -I -c "import $each" || failed 60 "import $each fails in $prefix/venv" \
-                "what to do: sh install.sh --prove --verbose ..., or $prefix/venv/bin/python doctor.pyz, and send its output to the one who exported this"
+                "what to do: $prefix/venv/bin/python doctor.pyz --output FILE, and give that to whoever exported this bundle;" \
+                "there: envbuild doctor --from FILE"
         done
         proved imports "$(for each in $modules; do printf '%s\n' "$each"; done | js_lines)"
         told="$told${told:+, }${modules:+imports }${modules% }"
     fi
     finished "${told:-nothing to try}"
 }
+
+js_file() { printf '{"file": %s, "sha256": "%s"}' "$(js "$1")" "$(sha256sum < "$1" | cut -c1-64)"; }
 
 prove_it() {
     step prove "proof, with the network off"
@@ -65,9 +70,9 @@ prove_it() {
         if [ ! -x "$prober" ]; then prober=$(command -v python3 || command -v python || true); fi
         [ -n "$prober" ] || failed 60 "there is no Python to run doctor.pyz with"
         rm -f "$prefix/proof/doctor.json"
-        logged offline "$prober" "$here/doctor.pyz" --quiet --output "$prefix/proof/doctor.json" && [ -s "$prefix/proof/doctor.json" ] ||
+        logged offline "$prober" "$here/doctor.pyz" --quiet --output "$prefix/proof/doctor.json" ||
             failed 60 "doctor.pyz did not end well"
-        proved doctor "{\"file\": $(js "$prefix/proof/doctor.json"), \"sha256\": \"$(sha256sum < "$prefix/proof/doctor.json" | cut -c1-64)\"}"
+        proved doctor "$(js_file "$prefix/proof/doctor.json")"
     fi
     prove_smoke
     finished "$prefix/proof"
@@ -89,8 +94,10 @@ prove_smoke() {
     [ "$accelerator" != cuda ] || ranks=0
     rm -f "$prefix/proof/smoke.json"
     # shellcheck disable=SC2016
-    logged offline sh -c 'out=$1; shift; . "$0/env.sh"; GLOO_SOCKET_IFNAME=lo "$@" > "$out"' "$prefix" "$prefix/proof/smoke.json" \
-        "$prefix/venv/bin/python" -I "$here/probes/zero3.py" --ranks "$ranks" --steps 10 --accelerator "$accelerator" --seed 1 --timeout 600 ||
-        failed 60 "a small model does not train: $prefix/proof/smoke.json" "what to do: envbuild diagnose $log tells known causes"
-    proved smoke "{\"file\": $(js "$prefix/proof/smoke.json"), \"sha256\": \"$(sha256sum < "$prefix/proof/smoke.json" | cut -c1-64)\", \"ranks\": $ranks}"
+    logged offline sh -c 'out=$1; shift; . "$0/env.sh"; GLOO_SOCKET_IFNAME=lo "$@" > "$out"' \
+        "$prefix" "$prefix/proof/smoke.json" \
+        "$prefix/venv/bin/python" -I "$here/probes/zero3.py" --ranks "$ranks" --steps 10 --accelerator "$accelerator" \
+        --seed 1 --timeout 600 || failed 60 "a small model does not train: $prefix/proof/smoke.json" \
+        "what to do: envbuild diagnose $log, where there is envbuild, tells known causes"
+    proved smoke "$(js_file "$prefix/proof/smoke.json")"
 }

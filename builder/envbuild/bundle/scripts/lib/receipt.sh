@@ -22,7 +22,10 @@ await_leftovers() {
     while left=$(left_running) && [ -n "$left" ]; do
         for pid in $left; do
             case $(tr '\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null) in
-                *dnf* | *yum* | *rpm*) [ "$told" = yes ] || say "waiting for the transaction of the killed run to end (process $pid)" ; told=yes ;;
+                *dnf* | *yum* | *rpm*)
+                    [ "$told" = yes ] || say "waiting for the transaction of the killed run to end (process $pid)"
+                    told=yes
+                    ;;
                 *) kill -KILL "$pid" 2> /dev/null || true ;;
             esac
         done
@@ -43,10 +46,12 @@ take_lock() {
         pid=${pid%% *}
         [ "${holder%% *}" = "$(uname -n)" ] || stop 2 "an installation on ${holder%% *} (process $pid) works in $prefix" \
             "what to do: wait for it; if it is long dead, remove $prefix/lock"
-        [ "$(process_began "$pid")" != "${holder##* }" ] || stop 2 "another installation (process $pid) works in $prefix" "what to do: wait for it"
+        [ "$(process_began "$pid")" != "${holder##* }" ] ||
+            stop 2 "another installation (process $pid) works in $prefix" "what to do: wait for it"
         say "taking over from an installation that was killed (process $pid)"
         mv "$prefix/lock" "$prefix/lock.$$" 2> /dev/null || continue
-        [ "$(readlink "$prefix/lock.$$")" = "$holder" ] || { ln -s "$(readlink "$prefix/lock.$$")" "$prefix/lock" 2> /dev/null || true; }
+        [ "$(readlink "$prefix/lock.$$")" = "$holder" ] ||
+            ln -s "$(readlink "$prefix/lock.$$")" "$prefix/lock" 2> /dev/null || true
         rm -f "$prefix/lock.$$"
     done
     holding=yes
@@ -84,7 +89,9 @@ tell_changes() { # tell_changes CODE: for people, whatever the end was
     settle_packages
     touch "$state/changed"
     if [ "$1" -eq 0 ] && [ "$verbose" = no ]; then
-        awk '{ n[$1]++ } END { printf "changed on this host: packages installed %d, replaced %d; keys %d, module streams %d, images %d", n["installed"], n["replaced"], n["key"], n["module"], n["image"] }' "$state/changed"
+        awk '{ n[$1]++ } END {
+            printf "changed on this host: packages installed %d, replaced %d; ", n["installed"], n["replaced"]
+            printf "keys %d, module streams %d, images %d", n["key"], n["module"], n["image"] }' "$state/changed"
         printf '; the folder %s. The receipt names them all.\n' "$prefix"
         return 0
     fi
@@ -95,7 +102,7 @@ tell_changes() { # tell_changes CODE: for people, whatever the end was
     [ "$1" -eq 0 ] || printf 'Run it again when the cause is gone, or undo it all: sh %s/uninstall.sh\n' "$state"
 }
 
-# --- JSON --------------------------------------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 js() { # js TEXT: a string of JSON; other signs than printable ASCII are left out
     printf '"%s"' "$(printf '%s' "$1" | tr '\n\t' '  ' | tr -cd '\040-\176' | sed 's/\\/\\\\/g; s/"/\\"/g')"
@@ -121,8 +128,9 @@ write_receipt() { # write_receipt CODE
         printf '  "bundle": {"name": %s, "sums_sha256": "%s", "signed_by": %s, "fingerprint_given": %s},\n' "$(js "$name")" \
             "$(sha256sum < "$here/SHA256SUMS" | cut -c1-64)" "$(if [ -n "$signer" ]; then js "$signer"; else printf null; fi)" \
             "$(if [ -n "$fingerprint" ]; then printf true; else printf false; fi)"
-        printf '  "host": {"system": %s, "release": %s, "arch": %s, "kernel": %s, "fips": %s},\n' "$(js "$host_name")" "$(js "$host_version")" \
-            "$(js "$host_arch")" "$(js "$(uname -r)")" "$(if [ "$host_fips" = yes ]; then printf true; else printf false; fi)"
+        printf '  "host": {"system": %s, "release": %s, "arch": %s, "kernel": %s, "fips": %s},\n' \
+            "$(js "$host_name")" "$(js "$host_version")" "$(js "$host_arch")" "$(js "$(uname -r)")" \
+            "$(if [ "$host_fips" = yes ]; then printf true; else printf false; fi)"
         printf '  "started": "%s",\n  "finished": "%s",\n' "$started" "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
         printf '  "parts": %s,\n  "prefix": %s,\n' "$(each_part | js_lines)" "$(js "$prefix")"
         printf '  "steps": ['
@@ -131,8 +139,9 @@ write_receipt() { # write_receipt CODE
             printf '%s\n    {"step": %s, "outcome": %s}' "$comma" "$(js "$title")" "$(js "$told")"
             comma=','
         done
-        printf '\n  ],\n  "changed": {"packages_installed": %s, "packages_replaced": %s, "history": %s, "keys": %s, "modules": %s, "images": %s},\n' \
-            "$(js_changed installed)" "$(js_changed replaced)" "$(js_changed history)" "$(js_changed key)" "$(js_changed module)" "$(js_changed image)"
+        printf '\n  ],\n  "changed": {"packages_installed": %s, "packages_replaced": %s, "history": %s,\n' \
+            "$(js_changed installed)" "$(js_changed replaced)" "$(js_changed history)"
+        printf '    "keys": %s, "modules": %s, "images": %s},\n' "$(js_changed key)" "$(js_changed module)" "$(js_changed image)"
         printf '  "proof": {%s}\n}\n' "$proof"
     } > "$prefix/receipt.json.new"
     mv -f "$prefix/receipt.json.new" "$prefix/receipt.json"

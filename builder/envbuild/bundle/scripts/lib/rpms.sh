@@ -27,18 +27,20 @@ all_installed() {
 # besides packages goes into a folder that is removed again.
 write_packager_conf() {
     hosts=/etc/dnf/dnf.conf
+    ours='reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags'
+    ours="$ours|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire"
     case $packager in
         */yum) [ ! -e /etc/yum.conf ] || hosts=/etc/yum.conf ;;
     esac
     {
         printf '[main]\n'
-        sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev '^(\[|(reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire)[[:space:]]*=)' || true
-        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 assumeyes=1 \
-            exit_on_lock=1 color=never keepcache=0
+        sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev "^(\\[|($ours)[[:space:]]*=)" || true
+        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 \
+            assumeyes=1 exit_on_lock=1 color=never keepcache=0
         # Even a question is written into the history otherwise.
         [ "$dry_run" = no ] || printf '%s\n' "persistdir=$work/persist" "logdir=$work" "logfile=$work/packager.log"
-        printf '[envbuild-%s]\nname=envbuild bundle %s\nbaseurl=file://%s/bundle/rpms\nenabled=1\ngpgcheck=1\nskip_if_unavailable=0\nmetadata_expire=1\n' \
-            "$name" "$name" "$work"
+        printf '%s\n' "[envbuild-$name]" "name=envbuild bundle $name" "baseurl=file://$work/bundle/rpms" enabled=1 gpgcheck=1 \
+            skip_if_unavailable=0 metadata_expire=1
         # Its index is signed with the key of the bundle, as its sums are; packages with the keys of those who made them.
         [ ! -e "$here/rpms/repodata/repomd.xml.asc" ] || printf 'repo_gpgcheck=1\n'
         conf module | grep -q ' hotfixes$' && printf 'module_hotfixes=1\n'
@@ -76,11 +78,12 @@ try() {
     esac
 }
 
-history_top() { "$packager" -c "$work/packager.conf" history list 2> /dev/null | awk -F'|' '$1 ~ /^ *[0-9]+ *$/ { print $1 + 0; exit }'; }
+history() { "$packager" -c "$work/packager.conf" history "$@" 2> /dev/null; }
+history_top() { history list | awk -F'|' '$1 ~ /^ *[0-9]+ *$/ { print $1 + 0; exit }'; }
 history_since() { # the transactions since ID that were made with this bundle
-    "$packager" -c "$work/packager.conf" history list 2> /dev/null | awk -F'|' -v after="$1" '$1 ~ /^ *[0-9]+ *$/ && $1 + 0 > after { print $1 + 0 }' |
+    history list | awk -F'|' -v after="$1" '$1 ~ /^ *[0-9]+ *$/ && $1 + 0 > after { print $1 + 0 }' |
         while read -r id; do
-            "$packager" -c "$work/packager.conf" history info "$id" 2> /dev/null | grep -q "envbuild-$name" && printf '%s\n' "$id"
+            history info "$id" | grep -q "envbuild-$name" && printf '%s\n' "$id"
         done || true
 }
 
@@ -95,7 +98,8 @@ check_streams() {
     to_enable > "$scratch/streams"
     while read -r each; do
         chosen=$(stream_of "${each%%:*}")
-        [ -z "$chosen" ] || stop 30 "this host has chosen the stream '$chosen' of the module ${each%%:*}, and the bundle needs '${each#*:}'" \
+        [ -z "$chosen" ] || stop 30 \
+            "this host has chosen the stream '$chosen' of the module ${each%%:*}, and the bundle needs '${each#*:}'" \
             "what to do: if nothing needs the other one: dnf module reset ${each%%:*}; then run this again"
     done < "$scratch/streams"
 }
@@ -108,7 +112,8 @@ check_packages() {
     while read -r key; do
         rpm --dbpath "$scratch/rpmdb" --import "$here/$key" > "$scratch/said" 2>&1 || {
             named "$scratch/said" 5
-            stop 30 "rpm does not take the key $key" "what to do: its algorithm may be forbidden on this host (SHA-1 is, from release 9 on):" \
+            stop 30 "rpm does not take the key $key" \
+                "what to do: its algorithm may be forbidden on this host (SHA-1 is, from release 9 on):" \
                 "update-crypto-policies --show tells; ask the maker of the packages for a newer key, and export again"
         }
     done < "$scratch/keys"
@@ -127,9 +132,14 @@ check_packages() {
 }
 
 summary() { # of the packager's log: what is going to happen, and which packages of the host are replaced
-    awk '/^(Transaction Summary)/ { on = 1; next } on && /^(Install|Upgrade|Downgrade|Remove|Reinstall) / { $1 = $1; printf "%s%s", sep, $0; sep = ", " }' "$log"
+    awk '/^Transaction Summary/ { on = 1; next }
+        on && /^(Install|Upgrade|Downgrade|Remove|Reinstall) / { $1 = $1; printf "%s%s", sep, $0; sep = ", " }' "$log"
 }
-replaced_lines() { awk '/^(Upgrading|Updating|Downgrading|Removing|Reinstalling|Updating for dependencies):/ { on = 1; print; next } /^[^ ]/ || /^$/ { on = 0 } on { print }' "$log"; }
+replaced_lines() {
+    awk '/^(Upgrading|Updating|Updating for dependencies|Downgrading|Removing|Reinstalling):/ { on = 1; print; next }
+        /^[^ ]/ || /^$/ { on = 0 }
+        on { print }' "$log"
+}
 
 refused() {
     failed 30 "rpm refused the transaction; no package was installed" \
@@ -141,7 +151,9 @@ refused() {
 would_rpms() {
     step rpms "packages: what is to be done"
     if [ "$(id -u)" -ne 0 ]; then
-        if all_installed; then finished "all are installed"; else finished "$(conf rpm_count) packages; whether they fit is only told to root"; fi
+        told="$(conf rpm_count) packages; whether they fit is only told to root"
+        ! all_installed || told='all are installed'
+        finished "$told"
         number=$((number + 1))
         return 0
     fi

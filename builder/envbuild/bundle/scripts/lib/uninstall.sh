@@ -71,10 +71,11 @@ if [ "$(id -u)" -ne 0 ] && [ -n "$(of installed)$(of key)$(of module)" ]; then
     stop "packages were installed, and only root can remove them" "what to do: sudo sh $0"
 fi
 
-# --- packages ------------------------------------------------------------------------------------------------------------------
+# --- packages ---------------------------------------------------------------------------------------------------------
 
 of installed > "$scratch/installed"
-if [ -s "$scratch/installed" ]; then list_packages | comm -12 "$scratch/installed" - > "$scratch/there"; else : > "$scratch/there"; fi
+: > "$scratch/there"
+[ ! -s "$scratch/installed" ] || list_packages | comm -12 "$scratch/installed" - > "$scratch/there"
 of replaced > "$scratch/replaced"
 name_of() { sed 's/-[0-9]*:[^-]*-[^-]*$//'; }
 # What took the place of another version stays: the older one is not in the bundle, and removing both would be worse.
@@ -110,13 +111,15 @@ if [ "$dry_run" = yes ]; then
     exit 0
 fi
 
-printf '[main]\nreposdir=/dev/null\nassumeyes=1\ncachedir=%s/cache\nclean_requirements_on_remove=0\nplugins=1\nexit_on_lock=1\n' "$scratch" > "$scratch/conf"
+printf '%s\n' '[main]' reposdir=/dev/null assumeyes=1 "cachedir=$scratch/cache" clean_requirements_on_remove=0 plugins=1 \
+    exit_on_lock=1 > "$scratch/conf"
+undo() { "$packager" -c "$scratch/conf" --disableplugin='subscription-manager,product-id' "$@" > "$scratch/said" 2>&1; }
 if [ -s "$scratch/plain" ]; then
     say "removing $(wc -l < "$scratch/plain") packages ..."
     # The transactions themselves, the last one first, where dnf can: what they replaced is nowhere to be had.
     if [ ! -s "$scratch/replaced" ] && [ -n "$(of history)" ]; then
         for id in $(of history | sort -rn); do
-            "$packager" -c "$scratch/conf" -y --disableplugin='subscription-manager,product-id' history undo "$id" > "$scratch/said" 2>&1 || true
+            undo history undo "$id" || true
         done
     fi
     while read -r each; do
@@ -132,14 +135,14 @@ if [ -s "$scratch/plain" ]; then
 fi
 of module > "$scratch/modules"
 while read -r each; do
-    "$packager" -c "$scratch/conf" -y module reset "${each%%:*}" > "$scratch/said" 2>&1 || say "warning: module ${each%%:*} could not be reset"
+    undo module reset "${each%%:*}" || say "warning: module ${each%%:*} could not be reset"
 done < "$scratch/modules"
 of key > "$scratch/keys"
 while read -r each; do
     ! rpm -q "$each" > /dev/null 2>&1 || rpm -e --allmatches "$each" || say "warning: the key $each could not be removed"
 done < "$scratch/keys"
 
-# --- image and folder --------------------------------------------------------------------------------------------------------------
+# --- image and folder -------------------------------------------------------------------------------------------------
 
 of image > "$scratch/images"
 while read -r engine ref; do

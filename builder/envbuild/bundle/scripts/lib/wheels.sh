@@ -3,7 +3,8 @@
 
 find_python() {
     python_wanted=$(conf python) python='' python_libraries=''
-    for each in "$(conf python_program)" "/usr/bin/python$python_wanted" "/opt/rh/rh-python$(printf %s "$python_wanted" | tr -d .)/root/usr/bin/python$python_wanted" \
+    collection=/opt/rh/rh-python$(printf %s "$python_wanted" | tr -d .)/root/usr/bin
+    for each in "$(conf python_program)" "/usr/bin/python$python_wanted" "$collection/python$python_wanted" \
         "$(command -v "python$python_wanted" 2> /dev/null || true)"; do
         if [ -n "$each" ] && [ -x "$each" ]; then
             python=$each
@@ -18,8 +19,9 @@ find_python() {
 
 # With nothing of the caller's: no settings of pip, no index, no other packages, no folder that may be noexec.
 clean() {
-    env -i HOME="$work" PATH="$prefix/venv/bin:/usr/local/bin:/usr/bin:/bin" LC_ALL=C.UTF-8 TMPDIR="$work" PIP_CONFIG_FILE=/dev/null \
-        PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONNOUSERSITE=1 PYTHONWARNINGS=ignore DS_BUILD_OPS=0 \
+    env -i HOME="$work" PATH="$prefix/venv/bin:/usr/local/bin:/usr/bin:/bin" LC_ALL=C PYTHONUTF8=1 TMPDIR="$work" \
+        PYTHONNOUSERSITE=1 PYTHONWARNINGS=ignore PIP_CONFIG_FILE=/dev/null PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+        PIP_ROOT_USER_ACTION=ignore DS_BUILD_OPS=0 \
         ${python_libraries:+LD_LIBRARY_PATH="$python_libraries"} ENVBUILD_INSTALLS="$prefix" "$@"
 }
 requirements=wheels/requirements.lock
@@ -52,13 +54,15 @@ wheels_done() {
     [ -z "$wheels_why" ]
 }
 
+wheel_count() { grep -c '  wheels/.*\.whl$' "$here/SHA256SUMS" || true; }
+
 would_wheels() {
     step wheels "Python wheels"
     find_python
     if wheels_done; then
         finished "up to date in $prefix/venv"
     else
-        finished "$(grep -c '\.whl$' "$here/SHA256SUMS") would go into $prefix/venv, for ${python:-the Python $python_wanted of the bundle}"
+        finished "$(wheel_count) would go into $prefix/venv, for ${python:-the Python $python_wanted of the bundle}"
     fi
 }
 
@@ -112,7 +116,8 @@ write_env() {
     # shellcheck disable=SC2016 # for the shell that sources it
     [ -z "$python_libraries" ] || printf 'export LD_LIBRARY_PATH=%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n' "$python_libraries"
     # shellcheck disable=SC2016
-    printf 'export PYTHONNOUSERSITE=1 VIRTUAL_ENV=%s\ncase :$PATH: in\n    *:%s/venv/bin:*) ;;\n    *) export PATH=%s/venv/bin:$PATH ;;\nesac\n' "$prefix" "$prefix" "$prefix"
+    printf '%s\n' "export PYTHONNOUSERSITE=1 VIRTUAL_ENV=$prefix/venv" 'case :$PATH: in' "    *:$prefix/venv/bin:*) ;;" \
+        "    *) export PATH=$prefix/venv/bin:\$PATH ;;" 'esac'
 }
 
 install_wheels() {
@@ -125,11 +130,12 @@ install_wheels() {
             "what to do: install it; the packages of the bundle have not brought it"
         rm -f "$state/wheels" "$log"
         logged put_wheels || failed 40 "the wheels could not be installed" \
-            "what to do: 'hashes' and 'No matching distribution' name a wheel that is not in the bundle or not for this Python ($python):" \
-            "export it again; 'No space left' tells itself"
+            "what to do: 'hashes' and 'No matching distribution' name a wheel that is not in the bundle, or not for this" \
+            "Python ($python): export it again; 'No space left' tells itself"
         wheels_key > "$state/wheels.new"
         mv -f "$state/wheels.new" "$state/wheels"
-        finished "$(clean "$prefix/venv/bin/python" -I -c 'import sys; print("Python %d.%d.%d" % sys.version_info[:3])'), $(grep -c '\.whl$' "$here/SHA256SUMS") wheels"
+        version=$(clean "$prefix/venv/bin/python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
+        finished "Python $version, $(wheel_count) wheels"
     fi
     write_env > "$prefix/env.sh.new"
     mv -f "$prefix/env.sh.new" "$prefix/env.sh"
