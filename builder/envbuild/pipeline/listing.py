@@ -14,12 +14,13 @@ from envbuild.errors import EnvbuildError
 from envbuild.events import Note
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Level
+from envbuild.net import Missing
 from envbuild.pipeline import attached
 from envbuild.pipeline.names import names
 from envbuild.pipeline.remote import repository
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV
-from envbuild.registry import Manifest, Repository, parse
+from envbuild.registry import Manifest, NotUnderstood, Repository, parse
 
 _LINES = 8
 
@@ -111,7 +112,11 @@ def remote(bench: Workbench, prefix: str, rows: Sequence[str]) -> list[Listed]:
     """Every tagged image that the registry has of the rows. What its evidence says is shown, and not checked.
 
     A row whose repository cannot be read is told, and the others are listed.
+
+    Raises:
+        EnvbuildError: No row's repository can be read; what is wrong with the first.
     """
+    failed: dict[str, EnvbuildError] = {}
 
     def one(row: str) -> list[Listed]:
         env = bench.matrix.get(row)
@@ -119,11 +124,17 @@ def remote(bench: Workbench, prefix: str, rows: Sequence[str]) -> list[Listed]:
         try:
             return _remote(repository(bench, reference, bench.sink), row)
         except EnvbuildError as error:
-            bench.sink(Note(message=f"{row}: {error.message}", level="warning"))
+            failed[row] = error
             return []
 
     with ThreadPoolExecutor(_LINES) as pool:
-        return sorted((each for found in pool.map(one, rows) for each in found), key=_order)
+        listed = sorted((each for found in pool.map(one, rows) for each in found), key=_order)
+    against = [(row, failed[row]) for row in rows if row in failed]
+    if against and len(against) == len(rows):
+        raise against[0][1]
+    for row, error in against:
+        bench.sink(Note(message=f"{row}: {error.message}", level="warning"))
+    return listed
 
 
 def _remote(there: Repository, row: str) -> list[Listed]:
@@ -133,7 +144,10 @@ def _remote(there: Repository, row: str) -> list[Listed]:
             by_digest.setdefault(found.digest, []).append(tag)
     listed = []
     for digest, tags in by_digest.items():
-        manifest = there.manifest(digest)
+        try:
+            manifest = there.manifest(digest)
+        except (Missing, NotUnderstood):
+            continue  # it has just gone, or is nothing that a row could be: the others are listed
         if not isinstance(manifest, Manifest):
             continue
         told = [said for each in there.referrers(digest) if (said := attached.told(each.annotations)) is not None]
