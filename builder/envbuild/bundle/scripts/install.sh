@@ -164,10 +164,13 @@ say "verifying the bundle"
 set -- --result "$scratch/signer"
 [ -z "$fingerprint" ] || set -- "$@" --fingerprint "$fingerprint"
 [ "$signed" = yes ] || set -- "$@" --insecure-no-signature
-code=0
-sh "$here/verify.sh" "$@" > "$scratch/verified" || code=$?
-sed 's/^/  /' "$scratch/verified"
-[ "$code" -eq 0 ] || { failure="verification failed"; exit "$code"; }
+{
+    code=0
+    sh "$here/verify.sh" "$@" || code=$?
+    printf '%s' "$code" > "$scratch/code"
+} | sed 's/^/  /'
+code=$(cat "$scratch/code")
+[ "$code" -eq 0 ] || exit "$code"
 signer=$(cat "$scratch/signer")
 # The keys for packages come with the bundle, so whoever signs it decides what this host trusts.
 if [ -z "$fingerprint" ] && [ "$signed" = yes ]; then

@@ -65,10 +65,11 @@ prove_it() {
     ! can_cut || network='"off"'
     proved network "$network"
     mkdir -p "$prefix/proof"
-    if [ -e "$here/doctor.pyz" ]; then
-        prober=$prefix/venv/bin/python
-        if [ ! -x "$prober" ]; then prober=$(command -v python3 || command -v python || true); fi
-        [ -n "$prober" ] || failed 60 "there is no Python to run doctor.pyz with"
+    prober=$prefix/venv/bin/python
+    [ -x "$prober" ] || prober=$(command -v python3 || true)
+    if [ -z "$prober" ]; then
+        proved doctor '"not run: no Python 3 here"'
+    elif [ -e "$here/doctor.pyz" ]; then
         rm -f "$prefix/proof/doctor.json"
         logged offline "$prober" "$here/doctor.pyz" --quiet --output "$prefix/proof/doctor.json" ||
             failed 60 "doctor.pyz did not end well"
