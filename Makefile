@@ -26,6 +26,7 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.6- --exclude-regex 'py3compat\.py$$' builder/envbuild/collector "$$($(PY) -c 'import elftools; print(elftools.__path__[0])')"
 	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile bench/naive/Dockerfile
+	$(BIN)/shellcheck -x -P builder/envbuild/bundle/scripts builder/envbuild/bundle/scripts/*.sh builder/envbuild/bundle/scripts/lib/*.sh
 	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/* tests/unit/data/gpucode/make.sh tests/unit/data/rpmdb/make.sh
 
 type: setup
