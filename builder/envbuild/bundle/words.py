@@ -1,0 +1,32 @@
+"""The words that a bundle's manifest is made of, and the names of the files that every bundle has.
+
+Every text that can reach a shell script or a file system is held to a pattern here, once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+MANIFEST, CONF, PROVENANCE = "manifest.json", "bundle.conf", "provenance.dsse.json"
+SUMS, SIGNATURE, SBOM, DOCTOR = "SHA256SUMS", "SHA256SUMS.asc", "sbom.cdx.json", "doctor.pyz"
+# In no manifest's list of files; the sums have them all but themselves and their signature.
+AFTER = frozenset({MANIFEST, CONF, PROVENANCE, SUMS, SIGNATURE})
+PREFIX = "/opt/envbuild"
+MAX_FILES = 200_000
+
+# What is a path on every medium that a bundle may travel on, VFAT among them, and one word for every shell: no part
+# begins with a dot or a dash or ends with a dot, and none has two dots in a row.
+_PART = r"[A-Za-z0-9_](\.?[A-Za-z0-9_+~^!@=,-])*"
+PATH = rf"^{_PART}(/{_PART})*$"
+BundlePath = Annotated[str, StringConstraints(pattern=PATH, max_length=400)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Hex = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{16,64}$")]
+# A package, an architecture, an image's name: one word of printable ASCII that no program takes for an option.
+Token = Annotated[str, StringConstraints(pattern=r"^[!-,.-~][!-~]*$", max_length=300)]
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+Instant = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
+Bytes = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
+Part = Literal["rpms", "wheels", "image", "doctor"]
+PARTS: tuple[Part, ...] = ("rpms", "wheels", "image", "doctor")
