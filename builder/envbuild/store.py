@@ -83,7 +83,7 @@ def write_together(files: Sequence[tuple[Path, bytes | str]]) -> None:
         for path, _ in files:
             temporaries[0].replace(path)
             temporaries.pop(0)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise _store_error("write", path, error) from error
     finally:
@@ -104,7 +104,7 @@ def remove(path: Path) -> None:
         return
     except OSError as error:
         raise _store_error("remove", path, error) from error
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_json(path: Path, document: object) -> None:
@@ -228,7 +228,8 @@ def _same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, where its file system can do that."""
     # Without this a power cut can forget the rename. Some file systems cannot sync a folder; the file is whole anyway.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
