@@ -10,6 +10,7 @@ Image JSON + Filesystem Changeset Format".
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -208,21 +209,22 @@ def _blob(digest: str) -> str:
 
 
 def _layer(layer: Descriptor, path: Path) -> Iterator[bytes]:
-    # Whether it is what it is called was looked at when it was put there, and is again when it is loaded.
+    # Hashed again: a cache that was damaged since it was filled would be found out on a machine that can fetch nothing.
     yield _header(_blob(layer.digest), layer.size)
-    size = 0
+    running, size = hashlib.sha256(), 0
     try:
         with path.open("rb", buffering=0) as file:
-            while block := file.read(_BLOCK):
+            while size <= layer.size and (block := file.read(_BLOCK)):
                 size += len(block)
-                if size > layer.size:
-                    break
+                running.update(block)
                 yield block
     except OSError as error:
         raise EngineError(f"cannot read {path}: {error.strerror}") from error
-    if size != layer.size:
-        raise BundleError(f"{path}: it has not the {layer.size} bytes of {layer.digest[:19]}",
-                          hint="The cache is damaged: remove the file, and export again.")  # fmt: skip
+    if size != layer.size or f"sha256:{running.hexdigest()}" != layer.digest:
+        raise BundleError(
+            f"{path} is not {layer.digest[:19]}, as its name says",
+            hint="It was damaged after it was fetched: remove it and export again.",
+        )
     yield bytes(-size % tarfile.BLOCKSIZE)
 
 

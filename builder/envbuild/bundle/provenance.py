@@ -20,7 +20,7 @@ from envbuild.evidence.statement import STATEMENT_TYPE, NotUnderstood, canonical
 
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 # URIs that nobody else uses, and that need not lead anywhere; the fragment is for people.
-_FAMILY = "urn:uuid:4ae0d9c1-6a0f-4d2e-a2e6-3a3f4a7bb5d2"
+_FAMILY = "urn:uuid:c6218449-413a-43b9-a70b-9d1061f62c73"
 BUILD_TYPE = f"{_FAMILY}#envbuild-bundle/v1"
 BUILDER = f"{_FAMILY}#envbuild"
 MAX_BYTES = 4 << 20
