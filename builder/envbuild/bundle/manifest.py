@@ -144,7 +144,9 @@ class Wheels(Frozen):
 
     Attributes:
         platform: Such as ``linux/amd64``.
-        requirements: The file for ``pip install --no-index --require-hashes -r``.
+        requirements: The file for ``pip install --no-index --require-hashes -r``: wheels alone.
+        sources: The same for what is compiled on the target, after the others and with ``--no-build-isolation``; None
+            where nothing is.
         deepspeed: ``image``: its wheel is the one that a proven image was made with; ``source``: its source archive is
             here and is compiled on the target by the toolset; None where it is not asked for.
         note: What somebody who installs these has to know.
@@ -153,6 +155,7 @@ class Wheels(Frozen):
     python: MajorMinor
     platform: Literal["linux/amd64", "linux/arm64"]
     requirements: BundlePath
+    sources: BundlePath | None = None
     packages: Annotated[tuple[Wheel, ...], Field(min_length=1)]
     deepspeed: Literal["image", "source"] | None = None
     note: Line = ""
@@ -243,7 +246,7 @@ class Manifest(Frozen):
             yield from ((each.path, each.sha256) for each in self.rpms.packages)
             yield from ((each.path, None) for each in self.rpms.keys)
         if self.wheels is not None:
-            yield self.wheels.requirements, None
+            yield from ((path, None) for path in (self.wheels.requirements, self.wheels.sources) if path)
             yield from ((each.file, each.sha256) for each in self.wheels.packages)
         if self.image is not None:
             yield self.image.path, None
