@@ -15,7 +15,6 @@ import hashlib
 import io
 import posixpath
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import BinaryIO
 from packaging.utils import canonicalize_name
 
 from envbuild import elf
+from envbuild.bundle.packed import Member, pack
 from envbuild.bundle.wheels import Own
 from envbuild.elf.faults import ElfError, NotElf
 from envbuild.elf.versions import parse as parse_version
@@ -35,12 +35,10 @@ from envbuild.judge.layers import Readable
 
 # What an installer writes beside a wheel's own files (PEP 376, PEP 610).
 _INSTALLERS = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json"})
-_MOMENT = (1980, 1, 1, 0, 0, 0)
 _INFO = re.compile(r"(?P<site>.+/(?:site|dist)-packages)/(?P<stem>[^/]+)\.dist-info/(RECORD|WHEEL|entry_points\.txt)")
 _SUMS = "opt/envbuild/ops.sha256"
 _LARGEST = 2 << 30
 _BLOCK = 1 << 20
-_PYTHON = re.compile(rb"#!.*/bin/python[0-9.]*(?=[\r\n ])")
 
 Open = Callable[[], AbstractContextManager[BinaryIO]]
 
@@ -130,7 +128,8 @@ def rebuild(export: Open, name: str, folder: Path) -> Rebuilt:
             raise _not_as_installed(name, f"/{each.place} was changed")
     filename = f"{stem}-{_tag(metadata, name)}.whl"
     path = folder / filename
-    _pack(path, files, kept, f"{stem}.dist-info/RECORD")
+    members = [Member(name=each.name, path=kept[each.place].path, script=each.script) for each in files]
+    pack(path, members, f"{stem}.dist-info/RECORD")
     with path.open("rb") as file:
         sha256 = _sum(file)
     needs = {need for each in files for need in _needs(kept[each.place].path, each.name)}
@@ -228,41 +227,6 @@ def _kept(image: ImageArchive, places: set[str]) -> dict[str, _Kept]:
     return {place: entry.seen for place in places if (entry := image.entries.get(place)) and entry.seen is not None}
 
 
-def _pack(path: Path, files: list[_Installed], kept: Mapping[str, _Kept], record: str) -> None:
-    rows: list[tuple[str, str, int]] = []
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as packed:
-        # Metadata last, as the format recommends.
-        for each in sorted(files, key=lambda file: (".dist-info/" in file.name, file.name)):
-            entry = _entry(each.name, 0o755 if each.script else 0o644)
-            running, size = hashlib.sha256(), 0
-            with packed.open(entry, "w", force_zip64=True) as out:
-                for block in _blocks(kept[each.place].path, script=each.script):
-                    out.write(block)
-                    running.update(block)
-                    size += len(block)
-            rows.append((each.name, f"sha256={_short(running.digest())}", size))
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([*rows, (record, "", "")])
-        packed.writestr(_entry(record, 0o644), text.getvalue())
-
-
-def _entry(name: str, mode: int) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, _MOMENT)
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    entry.external_attr = (0o100000 | mode) << 16
-    entry.create_system = 3  # Unix
-    return entry
-
-
-def _blocks(path: Path, *, script: bool) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        if script:
-            yield _PYTHON.sub(b"#!python", file.readline(), count=1)
-        while block := file.read(_BLOCK):
-            yield block
-
-
 def _tag(metadata: str, name: str) -> str:
     """The tags of the file's name, out of WHEEL."""
     lines = [line.partition(":")[::2] for line in metadata.splitlines()]
@@ -303,10 +267,6 @@ def _hex(text: str) -> str:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
     except ValueError:
         return text
-
-
-def _short(digest: bytes) -> str:
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _sum(file: BinaryIO) -> str:

@@ -11,6 +11,8 @@ from pydantic import Field, StringConstraints
 
 MANIFEST, CONF, PROVENANCE = "manifest.json", "bundle.conf", "provenance.dsse.json"
 SUMS, SIGNATURE, SBOM, DOCTOR = "SHA256SUMS", "SHA256SUMS.asc", "sbom.cdx.json", "doctor.pyz"
+# The public key that signs the sums. It proves nothing by itself: its fingerprint is told on another way.
+KEY = "keys/bundle.asc"
 # In no manifest's list of files; the sums have them all but themselves and their signature.
 AFTER = frozenset({MANIFEST, CONF, PROVENANCE, SUMS, SIGNATURE})
 PREFIX = "/opt/envbuild"
@@ -30,3 +32,6 @@ Instant = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}
 Bytes = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
 Part = Literal["rpms", "wheels", "image", "doctor"]
 PARTS: tuple[Part, ...] = ("rpms", "wheels", "image", "doctor")
+MAX_MANIFEST = 128 << 20
+# What systems leave on media that they mount: nothing of it is ever read.
+DROPPINGS = frozenset({"lost+found", "System Volume Information", "$RECYCLE.BIN", ".Trashes", ".DS_Store", "TRANS.TBL"})

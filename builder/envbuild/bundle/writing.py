@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,10 +39,13 @@ class Draft:
     Attributes:
         folder: Where it lies until it is whole.
         told: Told of every piece that is written, in bytes.
+        base: SHA-256 and size by path of a bundle that the receiver has already: what is the same there is not
+            carried, apart from the small files that say what a bundle is.
     """
 
     folder: Path
     told: Told = lambda count: None
+    base: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     files: dict[str, File] = field(default_factory=dict)
     _coming: list[Future[File]] = field(default_factory=list)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_LINES))
@@ -63,7 +66,16 @@ class Draft:
             BundleError: As ``write``.
             EngineError: The disk.
         """
-        return self._keep(_written(self._place(path), path, pieces, part, program=program, told=self.told))
+        place = self._place(path)
+        file = self._keep(_written(place, path, pieces, part, program=program, told=self.told))
+        if self.base.get(path) == (file.sha256, file.bytes) and not always_carried(path, part):
+            store.remove(place)
+        return file
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """What lies in the folder, of the files that were written; sorted."""
+        return tuple(sorted(path for path in self.files if (self.folder / path).is_file()))
 
     def copy(self, path: str, source: Path, sha256: str, part: FilePart) -> None:
         """Have a file copied from elsewhere, while others are; ``finish`` waits for it.
@@ -75,6 +87,10 @@ class Draft:
             BundleError: As ``write``.
         """
         place = self._place(path)
+        known = self.base.get(path)
+        if known is not None and known[0] == sha256 and not always_carried(path, part):
+            self._keep(File(path=path, bytes=known[1], sha256=sha256, part=part))
+            return
         self._coming.append(self._pool.submit(self._copied, place, path, source, sha256, part))
 
     def settle(self) -> None:
@@ -119,14 +135,27 @@ class Draft:
         return file
 
 
+def always_carried(path: str, part: FilePart) -> bool:
+    """Whether a file belongs into every bundle: what says what it is and installs it, and the lists of packages."""
+    return part == "common" or path.startswith("rpms/repodata/") or path.endswith(".lock")
+
+
 @contextlib.contextmanager
-def drafting(target: Path, created: str, told: Told = lambda count: None, sink: Sink = discard) -> Iterator[Draft]:
+def drafting(
+    target: Path,
+    created: str,
+    *,
+    base: Mapping[str, tuple[str, int]] | None = None,
+    told: Told = lambda count: None,
+    sink: Sink = discard,
+) -> Iterator[Draft]:
     """Write a bundle; it is at its place when this ends well, and not at all otherwise.
 
     A folder that is there already is replaced if it is a bundle or empty. Two runs for one place wait for one another.
 
     Args:
         created: The time that every file of it gets, as in the manifest.
+        base: As in ``Draft``.
 
     Raises:
         BundleError: There is something else at its place.
@@ -143,7 +172,7 @@ def drafting(target: Path, created: str, told: Told = lambda count: None, sink: 
         for leftover in (work, old):
             _remove(leftover)
         store.make_folder(work)
-        draft = Draft(folder=work, told=told)
+        draft = Draft(folder=work, told=told, base=base or {})
         try:
             yield draft
             draft.settle()
@@ -224,6 +253,9 @@ def _settle_folders(work: Path, created: str) -> None:
     seconds = datetime.datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()
     try:
         for folder, _, names in os.walk(work, topdown=False):
+            if not os.listdir(folder):  # what would have lain there is the base's
+                Path(folder).rmdir()
+                continue
             for name in names:
                 os.utime(Path(folder, name), (seconds, seconds))
             Path(folder).chmod(0o755)
