@@ -26,11 +26,13 @@ def about(
     )  # fmt: skip
 
 
-def several(rule: str, places: Sequence[str], what: str, fix: str) -> Iterator[Finding]:
+def several(
+    rule: str, places: Sequence[str], what: str, fix: str, *, severity: Severity = Severity.ERROR
+) -> Iterator[Finding]:
     """One finding about many files; none where there are none."""
     if not places:
         return
     shown = [*sorted(places)[:_SHOWN], *([f"... and {len(places) - _SHOWN} more"] if len(places) > _SHOWN else [])]
     first = sorted(places)[0]
     message = f"{first} is {what}" if len(places) == 1 else f"{len(places)} files are {what}, the first {first}"
-    yield about(rule, first.partition(":")[0], message, fix, seen=() if len(places) == 1 else shown)
+    yield about(rule, first.partition(":")[0], message, fix, severity=severity, seen=() if len(places) == 1 else shown)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild.bundle import consistency, manifest, provenance, signing, sums
+from envbuild.bundle import volume as volumes
 from envbuild.bundle.finding import about, several
 from envbuild.bundle.manifest import Manifest
 from envbuild.bundle.tree import Tree, Unreadable
@@ -48,6 +49,7 @@ class Verified:
         key: The trusted key that signed the provenance.
         files: How many files were read whole.
         bytes: What they add up to.
+        volume: Where the folder is one of several volumes: which. Then the files of the others were not looked at.
     """
 
     folder: Path
@@ -57,6 +59,7 @@ class Verified:
     key: PublicKey | None = None
     files: int = 0
     bytes: int = 0
+    volume: volumes.Volume | None = None
 
     @property
     def good(self) -> bool:
@@ -95,6 +98,8 @@ class _Inspection:
             known = sums.parse(listed, SUMS)
         except BundleError as error:
             return Verified(folder=folder, manifest=None, findings=(about("sums", SUMS, error.message, error.hint),))
+        if (volume := volumes.read(self._tree)) is not None:
+            return self._volume(volume, known, listed)
         findings = list(self._entries(known))
         wrong, data, found = self._manifest(known)
         findings += wrong
@@ -109,6 +114,15 @@ class _Inspection:
             files=digests, bytes=count,
         )  # fmt: skip
 
+    def _volume(self, volume: volumes.Volume, known: dict[str, str], listed: bytes) -> Verified:
+        """One volume of several: what lies in it, and who signed the whole."""
+        name = hashlib.sha256(listed).hexdigest()
+        findings = [*volumes.findings(self._tree, volume, known, name, self._told), *self._origin(listed, known, b"")]
+        return Verified(
+            folder=self._tree.folder, manifest=None, findings=tuple(findings), signer=self._signer, volume=volume,
+            files=volume.files, bytes=volume.bytes,
+        )  # fmt: skip
+
     def _entries(self, known: dict[str, str]) -> Iterator[Finding]:
         """Everything that lies there and does not belong there."""
         odd, stray = [], []
@@ -120,7 +134,10 @@ class _Inspection:
             elif entry.path not in known and entry.path not in (SUMS, SIGNATURE):
                 stray.append(entry.path)
         yield from several("path", odd, "not a plain file", "A bundle has only files and folders: fetch it again.")
-        yield from several("stray", stray, "not part of the bundle", "Nobody vouches for it: remove it.")
+        yield from several(
+            "stray", stray, "not part of the bundle", "Nobody vouches for it, and nothing reads it: remove it.",
+            severity=Severity.WARNING,
+        )  # fmt: skip
 
     def _manifest(self, known: dict[str, str]) -> tuple[list[Finding], bytes, Manifest | None]:
         try:

@@ -35,3 +35,7 @@ PARTS: tuple[Part, ...] = ("rpms", "wheels", "image", "doctor")
 MAX_MANIFEST = 128 << 20
 # What systems leave on media that they mount: nothing of it is ever read.
 DROPPINGS = frozenset({"lost+found", "System Volume Information", "$RECYCLE.BIN", ".Trashes", ".DS_Store", "TRANS.TBL"})
+# In a volume, beside files of the bundle: what it is, the pieces of files that were cut, and where these lie.
+VOLUME, CHUNKS, CHUNK_FOLDER = "VOLUME", "CHUNKS", "chunks"
+# Files of the bundle that every volume has: what puts it together, and what its signature is checked with.
+EVERYWHERE = frozenset({"assemble.sh", KEY})

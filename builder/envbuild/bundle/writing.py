@@ -253,7 +253,7 @@ def _settle_folders(work: Path, created: str) -> None:
     seconds = datetime.datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()
     try:
         for folder, _, names in os.walk(work, topdown=False):
-            if not os.listdir(folder):  # what would have lain there is the base's
+            if not any(Path(folder).iterdir()):  # what would have lain there is the base's
                 Path(folder).rmdir()
                 continue
             for name in names:
