@@ -1,4 +1,4 @@
-"""``bundle inspect DIR``: what a bundle says of itself. It is told, and not believed: ``verify`` looks whether it is so."""
+"""``bundle inspect DIR``: what a bundle says of itself. It is told, not believed: whether it is so says ``verify``."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def check(data: bytes, signature: bytes, key: bytes) -> Seal:
         except BundleError as error:
             return Seal(reason=error.message)
         # A machine without a network has the wrong time more often than others; that forges nothing.
-        argv = ("gpgv", "--ignore-time-conflict", "--homedir", str(home), "--status-fd", "1")
+        argv = ["gpgv", "--ignore-time-conflict", "--homedir", str(home), "--status-fd", "1"]
         argv += ("--keyring", str(paths["key.gpg"]), str(paths["subject.asc"]), str(paths["subject"]))
         done = process.run(argv, env=gnupg.LOCALE, timeout=gnupg.SECONDS)
     status = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("[GNUPG:] ")]

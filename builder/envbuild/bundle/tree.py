@@ -122,6 +122,8 @@ class Tree:
         with contextlib.ExitStack() as stack:
             here = self._root
             *folders, name = path.split("/")
+            if not {"", ".", ".."}.isdisjoint((*folders, name)):
+                raise Unreadable("it is no path in a bundle")
             try:
                 for folder in folders:
                     here = os.open(folder, _FOLDER, dir_fd=here)

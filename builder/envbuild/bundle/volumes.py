@@ -1,7 +1,7 @@
 """A bundle in volumes for media: every file whole where it fits, so that a lost medium costs its own files only.
 
 The largest files go first, each into the first volume that has room for it; only a file that is larger than a volume
-is cut. Every volume carries the sums of the whole bundle and the script that puts it together, in whatever order they come.
+is cut. Every volume carries the sums of the whole bundle, and the script that puts it together in any order.
 """
 
 from __future__ import annotations
