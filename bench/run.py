@@ -2,10 +2,10 @@
 
     python bench/run.py [--rounds 3] [--only PART]... [--rows 8] [--json FILE] [--record]
 
-A part is rules, diagnose, help, build, step, layers, doctor or rows. The last one builds eight rows twice, with nothing
+A part is rules, diagnose, bundle-io, help, build, step, layers, doctor or rows. The last one builds eight rows twice, with nothing
 in any cache: it takes hours and 20 GB, so that it is measured only where it is asked for (--rows 2 for a quick try).
 
-It builds and proves the row `cpu` first, if that was not done and more than the rules and diagnose is measured. Exit
+It builds and proves the row `cpu` first, if that was not done and more is measured than what needs no image. Exit
 code 1 when a limit is exceeded.
 """
 
@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import bundle_io
 import commands
 import examination
 import images
@@ -39,7 +40,7 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
-PARTS = ("rules", "diagnose", "help", "build", "step", "layers", "doctor")
+PARTS = ("rules", "diagnose", "bundle-io", "help", "build", "step", "layers", "doctor")
 ON_DEMAND = ("rows",)
 
 
@@ -94,12 +95,16 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int, count: int) -> tupl
         say("measuring: diagnose")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
             measures += logs.diagnose(Path(scratch), rounds)
+    if "bundle-io" in parts:
+        say("measuring: bundle-io")
+        with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
+            measures += bundle_io.bundle_io(Path(scratch), rounds)
     bench = Workbench(project_folder=commands.ROOT)
     if "rows" in parts:
         say(f"measuring: {count} rows, with -j 1 and with -j 2")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
             measures += rows.measures(bench, Path(scratch), count)
-    if set(parts) <= {"rules", "diagnose", "rows"}:
+    if set(parts) <= {"rules", "diagnose", "bundle-io", "rows"}:
         return measures, [f"Python {sys.version.split()[0]}, envbuild {__version__}."]
     say(f"building and proving the row {ROW}, unless it is up to date")
     must((commands.ENVBUILD, "build", ROW), cwd=commands.ROOT)

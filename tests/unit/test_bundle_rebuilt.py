@@ -1,0 +1,144 @@
+"""A wheel out of an image: from an export that the tests make up, of what pip leaves when it installs one."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import json
+import struct
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from envbuild.bundle import rebuilt
+from envbuild.errors import BundleError
+from native_made import EXTRA, VERNEED, made
+
+SITE = "opt/venv/lib/python3.11/site-packages"
+SCRIPT = b"#!/opt/venv/bin/python3.11\nimport ds\n"
+
+
+def native(*versions: str) -> bytes:
+    """A library that asks for symbol versions."""
+    strings = b"\0libc.so.6\0" + b"".join(version.encode() + b"\0" for version in versions)
+    needs = b"".join(
+        struct.pack("<IHHII", 0, 0, 2, strings.index(version.encode()), 0 if version == versions[-1] else 16)
+        for version in versions
+    )
+    return made((VERNEED, EXTRA), strings=strings, extra=struct.pack("<HHIII", 1, len(versions), 1, 16, 0) + needs)
+
+
+def installed() -> dict[str, bytes]:
+    """Files of an image in which pip has installed deepspeed 1.0."""
+    own = {
+        f"{SITE}/deepspeed/__init__.py": b"x = 1\n",
+        f"{SITE}/deepspeed/ops/op.so": native("GLIBC_2.34", "GLIBC_2.2.5", "GLIBCXX_3.4.21"),
+        f"{SITE}/deepspeed-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: deepspeed\nVersion: 1.0\n",
+        f"{SITE}/deepspeed-1.0.dist-info/WHEEL": b"Root-Is-Purelib: false\nTag: cp311-cp311-linux_x86_64\n",
+        f"{SITE}/deepspeed-1.0.dist-info/entry_points.txt": b"[console_scripts]\nds-made = deepspeed:main\n",
+        f"{SITE}/deepspeed-1.0.dist-info/INSTALLER": b"pip\n",
+        "opt/venv/bin/ds": SCRIPT,
+        "opt/venv/bin/ds_ssh": b"#!/bin/bash\necho\n",
+        "opt/venv/bin/ds-made": SCRIPT,
+        "opt/venv/share/ds/hosts": b"h\n",
+    }
+    lines = []
+    for path, data in own.items():
+        name = path.removeprefix(f"{SITE}/") if path.startswith(SITE) else path.replace("opt/venv/", "../../../")
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(data)}")
+    lines += ["deepspeed/__pycache__/__init__.cpython-311.pyc,,", "deepspeed-1.0.dist-info/RECORD,,"]
+    return {
+        **own,
+        f"{SITE}/deepspeed-1.0.dist-info/RECORD": "\n".join([*lines, ""]).encode(),
+        f"{SITE}/deepspeed/__pycache__/__init__.cpython-311.pyc": b"bytecode",
+        f"{SITE}/other/__init__.py": b"",
+        "opt/envbuild/ops.sha256": f"{'7' * 64}  deepspeed-1.0-cp311-cp311-linux_x86_64.whl\n".encode(),
+    }
+
+
+def export(*layers: dict[str, bytes]) -> rebuilt.Open:
+    """As ``docker save`` gives it."""
+    packed = []
+    for files in layers:
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w") as tar:
+            for name, data in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+        packed.append(raw.getvalue())
+    diff_ids = [f"sha256:{hashlib.sha256(data).hexdigest()}" for data in packed]
+    config = json.dumps({"rootfs": {"type": "layers", "diff_ids": diff_ids}}).encode()
+    names = [f"{number}/layer.tar" for number in range(len(packed))]
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        listing = json.dumps([{"Config": name, "RepoTags": None, "Layers": names}]).encode()
+        for path, data in [(name, config), *zip(names, packed, strict=True), ("manifest.json", listing)]:
+            member = tarfile.TarInfo(path)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[BinaryIO]:
+        yield io.BytesIO(out.getvalue())
+
+    return opened
+
+
+def rebuild(tmp_path: Path, name: str, *layers: dict[str, bytes]) -> rebuilt.Rebuilt:
+    folder = tmp_path / name
+    folder.mkdir()
+    return rebuilt.rebuild(export(*layers), "deepspeed", folder)
+
+
+def test_the_wheel_holds_what_was_installed_and_nothing_of_the_installer(tmp_path: Path) -> None:
+    files = installed()
+    made = rebuild(tmp_path, "one", files)
+    assert made.wheel.filename == "deepspeed-1.0-cp311-cp311-linux_x86_64.whl"
+    assert made.original == "7" * 64 and "7" * 64 in made.note("it")
+    assert made.needs == ("GLIBCXX_3.4.21", "GLIBC_2.34")
+    assert made.beyond({"GLIBC": "2.28", "GLIBCXX": "3.4.25"}) == ("GLIBC_2.34",)
+    assert made.beyond({"GLIBC": "2.34"}) == ()
+    with zipfile.ZipFile(made.wheel.path) as wheel:
+        held = {name: wheel.read(name) for name in wheel.namelist()}
+        modes = {each.filename: each.external_attr >> 16 & 0o777 for each in wheel.infolist()}
+    record = held.pop("deepspeed-1.0.dist-info/RECORD").decode().splitlines()
+    assert held == {
+        "deepspeed/__init__.py": b"x = 1\n",
+        "deepspeed/ops/op.so": files[f"{SITE}/deepspeed/ops/op.so"],
+        "deepspeed-1.0.data/scripts/ds": b"#!python\nimport ds\n",
+        "deepspeed-1.0.data/scripts/ds_ssh": b"#!/bin/bash\necho\n",
+        "deepspeed-1.0.data/data/share/ds/hosts": b"h\n",
+        **{f"deepspeed-1.0.dist-info/{name}": files[f"{SITE}/deepspeed-1.0.dist-info/{name}"]
+           for name in ("METADATA", "WHEEL", "entry_points.txt")},
+    }  # fmt: skip
+    assert modes["deepspeed-1.0.data/scripts/ds"] == 0o755 and modes["deepspeed/__init__.py"] == 0o644
+    assert record[-1] == "deepspeed-1.0.dist-info/RECORD,," and len(record) == len(held) + 1
+    # The files of an image of other layers, that are the same in the end, are the same bytes.
+    hidden = {f"{SITE}/deepspeed/__init__.py": b"of a lower layer"}
+    assert rebuild(tmp_path, "two", hidden, files).wheel.sha256 == made.wheel.sha256
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({f"{SITE}/deepspeed/__init__.py": b"import evil\n"}, "__init__.py was changed"),
+        ({"opt/venv/bin/ds": b"#!/bin/sh\n"}, "bin/ds was changed"),
+        ({f"{SITE}/deepspeed/.wh.__init__.py": b""}, "__init__.py is not there"),
+        ({f"{SITE}/deepspeed-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\n"}, "WHEEL was changed"),
+        ({f"{SITE}/deepspeed-1.0.dist-info/RECORD": b"../../../../../etc/passwd,sha256=AAAA,1\n"}, "/etc/passwd"),
+        ({f"{SITE}/.wh.deepspeed-1.0.dist-info": b""}, "deepspeed 0 times"),
+        ({f"{SITE}/deepspeed-2.0.dist-info/RECORD": b""}, "deepspeed 2 times"),
+    ],
+)
+def test_what_was_changed_after_the_build_is_not_shipped(tmp_path: Path, change: dict[str, bytes], said: str) -> None:
+    with pytest.raises(BundleError, match=said):
+        rebuild(tmp_path, "x", installed(), change)
