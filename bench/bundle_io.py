@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from figures import Ratio
@@ -34,12 +34,10 @@ def bundle_io(folder: Path, rounds: int) -> list[Ratio]:
     writing: list[tuple[float, float]] = []
     verifying: list[tuple[float, float]] = []
     for _ in range(rounds):
-        paths = [str(path) for path, _, _ in sources]
-        reference = _seconds(lambda: _sha256sum(paths))
+        reference = _sha256sum(path for path, _, _ in sources)
         shutil.rmtree(target, ignore_errors=True)
         writing.append((_seconds(lambda: _write(target, sources)), reference))
-        there = [str(path) for path in sorted(target.rglob("*")) if path.is_file()]
-        reference = _seconds(lambda: _sha256sum(there))
+        reference = _sha256sum(path for path in sorted(target.rglob("*")) if path.is_file())
         verifying.append((_seconds(lambda: _verify(target)), reference))
     against = f"sha256sum over the same {len(sources)} files, {format_size(size)}, in one process"
     return [
@@ -97,11 +95,12 @@ def _verify(target: Path) -> None:
         raise AssertionError(wrong)
 
 
-def _sha256sum(paths: list[str]) -> None:
-    subprocess.run(["sha256sum", *paths], check=True, stdout=subprocess.DEVNULL)
+def _sha256sum(paths: Iterable[Path]) -> float:
+    line = ["sha256sum", *map(str, paths)]
+    return _seconds(lambda: subprocess.run(line, check=True, stdout=subprocess.DEVNULL))
 
 
-def _seconds(work: Callable[[], None]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     began = time.monotonic()
     work()
     return time.monotonic() - began

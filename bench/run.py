@@ -2,8 +2,9 @@
 
     python bench/run.py [--rounds 3] [--only PART]... [--rows 8] [--json FILE] [--record]
 
-A part is rules, diagnose, bundle-io, help, build, step, layers, doctor or rows. The last one builds eight rows twice, with nothing
-in any cache: it takes hours and 20 GB, so that it is measured only where it is asked for (--rows 2 for a quick try).
+A part is rules, diagnose, bundle-io, help, build, step, layers, doctor or rows. The last one builds eight rows twice,
+with nothing in any cache: it takes hours and 20 GB, so that it is measured only where it is asked for (--rows 2 for a
+quick try).
 
 It builds and proves the row `cpu` first, if that was not done and more is measured than what needs no image. Exit
 code 1 when a limit is exceeded.
