@@ -154,7 +154,7 @@ class Recipe:
         if self.wheels is not None:
             folder, asked = self.wheels
             pip = PipSettings(no_index=True, find_links=(str(folder),))
-            wish = wheels.Wish(lock=asked, glibc=EL8, own={})
+            wish = wheels.Wish(lock=asked, glibc=EL8, own={}, imports=("small.sub",), env=(("CC", "/opt/a b/gcc"),))
             choices = wheels.choose(wish, upstream(pip, self.cache), self.cache)
             yield "wheels", wheels.write(draft, wish, choices, fetcher(pip, self.cache))
         if self.image is not None:

@@ -67,7 +67,8 @@ def test_what_the_scripts_read_is_what_the_manifest_says(recipe: Recipe, tmp_pat
     assert text == (
         "schema 1\nname test\ndistro rhel\nmajor 8\narch x86_64\nfips no\n"
         "part rpms\npart wheels\npart image\npart doctor\nroot a\nrpm_count 2\nrpm_installed_bytes 780000\n"
-        f"python 3.9\nwheels_bytes {size}\nimage_path images/test.oci.tar\nimage_ref envbuild/test:validated\n"
+        f"python 3.9\nimport small.sub\nenv CC /opt/a b/gcc\nwheels_bytes {size}\n"
+        "image_path images/test.oci.tar\nimage_ref envbuild/test:validated\n"
         f"image_manifest {image.manifest_digest}\nimage_config {image.config_digest}\nprefix /opt/envbuild\n"
     )
     assert manifest.parse((tmp_path / "b/manifest.json").read_bytes(), "it") == made
@@ -94,6 +95,8 @@ def test_what_the_scripts_read_is_what_the_manifest_says(recipe: Recipe, tmp_pat
         (lambda m: m["rpms"].update(roots=["--nogpgcheck"]), "rpms.roots.0"),
         (lambda m: m["rpms"].update(roots=["a\nfips yes"]), "rpms.roots.0"),
         (lambda m: m["image"].update(reference="a b"), "image.reference"),
+        (lambda m: m["wheels"].update(env=[["PATH", "x\npart image"]]), "wheels.env.0.1"),
+        (lambda m: m["wheels"].update(imports=["os; evil"]), "wheels.imports.0"),
         (lambda m: m.update(surplus=1), "surplus"),
         (lambda m: m.update(schema="envbuild.bundle/2"), "envbuild.bundle/1 was expected"),
     ],
@@ -530,7 +533,7 @@ def test_another_file_of_the_same_name_is_not_taken(tmp_path: Path) -> None:
         wheels.choose(wish, bundles.upstream(pip, tmp_path), tmp_path)
 
 
-def test_deepspeed_without_an_image_is_a_source_archive_in_a_list_of_its_own(tmp_path: Path) -> None:
+def test_deepspeed_without_an_image_is_a_source_archive_and_what_compiles_it(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     tool = bundles.wheel(folder, "ninja", "1.0", "py3-none-any")
     toolkit = bundles.wheel(folder, "cuda-toolkit", "13.0", "py3-none-any")
@@ -540,10 +543,11 @@ def test_deepspeed_without_an_image_is_a_source_archive_in_a_list_of_its_own(tmp
                           "cuda-toolkit": ("13.0", "toolkit", [toolkit])})  # fmt: skip
     recipe = Recipe(cache=tmp_path / "cache", rpms={}, wheels=(folder, asked))
     made = recipe.write(tmp_path / "b").wheels
-    assert made is not None and (made.deepspeed, made.sources) == ("source", "wheels/sources.lock")
+    assert made is not None and made.deepspeed == "source"
     assert "compiled on the target" in made.note and "deepspeed source\n" in (tmp_path / "b/bundle.conf").read_text()
-    assert "deepspeed" not in (tmp_path / "b/wheels/requirements.lock").read_text()
-    assert (tmp_path / "b/wheels/sources.lock").read_text().startswith("deepspeed==0.19.8 \\\n")
+    digest = bundles.own(archive).sha256
+    lines = f"deepspeed==0.19.8 \\\n    --hash=sha256:{digest}\n"
+    assert lines in (tmp_path / "b/wheels/requirements.lock").read_text()
     # With a wheel of it there is nothing to compile, and so nothing that compiles.
     own = bundles.wheel(tmp_path / "own", "deepspeed", "0.19.8", "cp39-cp39-linux_x86_64")
     wish = wheels.Wish(lock=asked, glibc=(2, 28), own={"deepspeed": bundles.own(own)})
@@ -552,7 +556,7 @@ def test_deepspeed_without_an_image_is_a_source_archive_in_a_list_of_its_own(tmp
     assert [each.package.name for each in choices] == ["ninja"]
     with writing.drafting(tmp_path / "c", CREATED) as draft:
         described = wheels.write(draft, wish, choices, bundles.fetcher(pip, tmp_path))
-    assert (described.deepspeed, described.sources) == ("image", None)
+    assert described.deepspeed == "image"
     foreign = bundles.wheel(tmp_path / "own", "deepspeed", "0.19.8", "cp311-cp311-linux_x86_64")
     wish = wheels.Wish(lock=asked, glibc=(2, 28), own={"deepspeed": bundles.own(foreign)})
     with pytest.raises(BundleError, match="is not deepspeed"), writing.drafting(tmp_path / "d", CREATED) as draft:

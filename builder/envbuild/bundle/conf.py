@@ -31,6 +31,10 @@ def _lines(manifest: Manifest) -> Iterable[tuple[str, str | int]]:
         yield "rpm_installed_bytes", sum(each.installed_bytes for each in rpms.packages)
     if (wheels := manifest.wheels) is not None:
         yield "python", wheels.python
+        if wheels.program is not None:
+            yield "python_program", wheels.program
+        yield from (("import", each) for each in wheels.imports)
+        yield from (("env", f"{key} {value}") for key, value in wheels.env)
         yield "wheels_bytes", sum(each.bytes for each in manifest.of("wheels"))
         if wheels.deepspeed is not None:
             yield "deepspeed", wheels.deepspeed

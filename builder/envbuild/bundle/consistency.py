@@ -43,14 +43,10 @@ def _sums(manifest: Manifest, known: Mapping[str, str]) -> Iterator[Finding]:
 
 def _wheels(tree: Tree, manifest: Manifest) -> Iterator[Finding]:
     assert manifest.wheels is not None
-    archives = [each for each in manifest.wheels.packages if not each.file.endswith(".whl")]
-    lists = [(manifest.wheels.requirements, [each for each in manifest.wheels.packages if each not in archives])]
-    if manifest.wheels.sources is not None:
-        lists.append((manifest.wheels.sources, archives))
-    elif archives:
-        yield about("wheels", archives[0].file, f"{archives[0].file} is a source archive in no list of its own")
-    for path, packages in lists:
-        yield from _text(tree, path, wheels.requirements(packages), "pip would install other files than it names")
+    wanted = wheels.requirements(manifest.wheels.packages)
+    yield from _text(
+        tree, manifest.wheels.requirements, wanted, "pip would install other files than the manifest names"
+    )
 
 
 def _image(tree: Tree, manifest: Manifest) -> Iterator[Finding]:

@@ -28,13 +28,12 @@ from envbuild.net import Missing
 from envbuild.site import urls
 
 FOLDER = "wheels"
-REQUIREMENTS, SOURCES = f"{FOLDER}/requirements.lock", f"{FOLDER}/sources.lock"
+REQUIREMENTS = f"{FOLDER}/requirements.lock"
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 # PEP 600: the names that these levels had before.
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _OLDEST = {"linux/amd64": 5, "linux/arm64": 17}
 _LINES = 4
-# What compiles DeepSpeed on the target is installed before it (see `sources.lock`).
 _FROM_SOURCE = (
     "DeepSpeed is a source archive here: it is compiled on the target, by the compiler of the RPM packages, after the "
     "wheels were installed"
@@ -49,13 +48,16 @@ class Wish:
         lock: What is wanted, and the Python and platform that it is for.
         glibc: The target's C library: wheels for a newer one do not run there.
         own: Wheels that were compiled for this, by normalised name, such as DeepSpeed's out of a proven image.
-        note: What somebody who installs them has to know.
+        note, program, imports, env: As in the manifest.
     """
 
     lock: Lock
     glibc: tuple[int, int]
     own: Mapping[str, Own]
     note: str = ""
+    program: str | None = None
+    imports: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,17 +151,14 @@ def write(draft: Draft, wish: Wish, choices: Sequence[Choice], fetcher: Fetcher)
         if (own := wish.own.get(package.name)) is not None:
             packages += [_own(draft, wish, package, own)]
     packages.sort(key=lambda wheel: wheel.name)
-    archives = [wheel for wheel in packages if not wheel.file.endswith(".whl")]
-    draft.write(REQUIREMENTS, requirements(wheel for wheel in packages if wheel not in archives), "wheels")
-    if archives:
-        draft.write(SOURCES, requirements(archives), "wheels")
-    compiled = next((wheel for wheel in packages if wheel.name == "deepspeed"), None)
-    deepspeed = None if compiled is None else "source" if compiled in archives else "image"
+    draft.write(REQUIREMENTS, requirements(packages), "wheels")
+    compiled = next((wheel.file for wheel in packages if wheel.name == "deepspeed"), None)
+    deepspeed = None if compiled is None else "image" if compiled.endswith(".whl") else "source"
     notes = (wish.note, _FROM_SOURCE if deepspeed == "source" else "")
     return Wheels.model_validate({
         "python": wish.lock.python, "platform": wish.lock.platform, "requirements": REQUIREMENTS,
-        "sources": SOURCES if archives else None, "packages": packages, "deepspeed": deepspeed,
-        "note": "; ".join(filter(None, notes)),
+        "packages": packages, "deepspeed": deepspeed, "note": "; ".join(filter(None, notes)),
+        "program": wish.program, "imports": wish.imports, "env": wish.env,
     })  # fmt: skip
 
 

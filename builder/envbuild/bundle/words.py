@@ -27,6 +27,11 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{16,64}$")]
 # A package, an architecture, an image's name: one word of printable ASCII that no program takes for an option.
 Token = Annotated[str, StringConstraints(pattern=r"^[!-,.-~][!-~]*$", max_length=300)]
+# One line of printable ASCII, as ``read`` of a shell gives it back.
+Ascii = Annotated[str, StringConstraints(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=400)]
+ModuleName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$", max_length=100)
+]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
 Instant = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
 Bytes = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
