@@ -2,9 +2,9 @@
 
     python bench/run.py [--rounds 3] [--only PART]... [--rows 8] [--json FILE] [--record]
 
-A part is rules, diagnose, bundle-io, help, build, step, layers, doctor or rows. The last one builds eight rows twice,
-with nothing in any cache: it takes hours and 20 GB, so that it is measured only where it is asked for (--rows 2 for a
-quick try).
+A part is rules, diagnose, bundle-io, help, build, step, layers, doctor, size, shipping, size-cuda or rows. The last
+two are measured only where they are asked for: size-cuda weighs the row h200-cu130, which takes 30 GB, and rows builds eight
+rows twice, with nothing in any cache, which takes an hour and 20 GB (--rows 2 for a quick try).
 
 It builds and proves the row `cpu` first, if that was not done and more is measured than what needs no image. Exit
 code 1 when a limit is exceeded.
@@ -27,11 +27,14 @@ import images
 import logs
 import rows
 import rules
+import shipping
+import sizes
 from figures import Measure, markdown, notes, table
 from staging import must, stage
 
 from envbuild import __version__
 from envbuild.errors import EnvbuildError
+from envbuild.model import Level
 from envbuild.pipeline.host import describe
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import prepare
@@ -41,8 +44,10 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
-PARTS = ("rules", "diagnose", "bundle-io", "help", "build", "step", "layers", "doctor")
-ON_DEMAND = ("rows",)
+PARTS = ("rules", "diagnose", "bundle-io", "help", "build", "step", "layers", "doctor", "size", "shipping")
+ON_DEMAND = ("rows", "size-cuda")
+# It has to be there, as `make integration-cuda` leaves it: tagged at the level of a machine without a GPU.
+CUDA_ROW = "h200-cu130"
 
 
 def main() -> int:
@@ -122,17 +127,21 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int, count: int) -> tupl
             finally:
                 bench.engine.untag(cached)
 
-        takers: dict[str, Callable[[], Measure]] = {
+        takers: dict[str, Callable[[], Measure | list[Measure]]] = {
             "help": lambda: commands.help_time(rounds),
             "build": build,
             "step": lambda: images.first_step(bench, staged, proven, folder, rounds),
             "layers": lambda: images.torch_stays(bench, staged, OTHER_DEEPSPEED, folder),
             "doctor": lambda: examination.doctor_time(bench, target, proven, rounds),
+            "size": lambda: sizes.runtime_size(bench, staged, proven, folder),
+            "shipping": lambda: [*shipping.measures(bench, target, proven, folder, rounds)],
+            "size-cuda": lambda: cuda_size(bench, folder / "cuda"),
         }
         for part in takers:
             if part in parts:
                 say(f"measuring: {part}")
-                measures.append(takers[part]())
+                taken = takers[part]()
+                measures += taken if isinstance(taken, list) else [taken]
     host = describe(bench.engine.info())
     machine = [
         f"Machine: {host.cpu}, {host.cpus} CPUs, {format_size(host.memory_bytes)} of memory, {host.system}.",
@@ -140,6 +149,14 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int, count: int) -> tupl
         f"Image: {ROW}, target {target.rendering.id8}.",
     ]
     return measures, machine
+
+
+def cuda_size(bench: Workbench, folder: Path) -> Measure:
+    """The size of the CUDA row's image, wherever it was proven on the CPU."""
+    must((commands.ENVBUILD, "build", CUDA_ROW, "--gpus", "none", "--allow-level", "cpu"), cwd=commands.ROOT)
+    target = prepare(bench, CUDA_ROW)
+    its = names(target.env, target.rendering.id8, bench.site.registry.name).below(Level.CPU)
+    return sizes.runtime_size(bench, stage(bench, target, folder), its, folder)
 
 
 def report(measures: list[Measure], machine: list[str], rounds: int, today: str) -> str:

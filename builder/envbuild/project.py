@@ -271,3 +271,18 @@ _GITIGNORE_TEXT = """\
 # A private key. Better keep it elsewhere.
 signing.pem
 """
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Every file below a folder, sorted; what lies behind links to folders too, each folder once."""
+    found: list[Path] = []
+    seen: set[tuple[int, int]] = set()
+    for name, folders, files in os.walk(folder, followlinks=True):
+        there = Path(name).stat()
+        if (there.st_dev, there.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((there.st_dev, there.st_ino))
+        folders.sort()
+        found += (path for path in map(Path(name).joinpath, files) if path.is_file())
+    return sorted(found)

@@ -58,6 +58,26 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     write_together([(path, data)])
 
 
+def write_where_asked(path: Path, data: bytes | str) -> None:
+    """Write what a user wants at a place of theirs: a file as ``write_atomic`` does, through a link to it; into what is
+    there and no file, such as a pipe or ``/dev/stdout``.
+
+    Raises:
+        EngineError: It cannot be written there.
+    """
+    # The store's own advice is about its own folder.
+    hint = "Name a file in a folder that you may write to."
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data.encode() if isinstance(data, str) else data)
+        else:
+            write_atomic(path.resolve(), data)
+    except OSError as error:
+        raise EngineError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
+    except EngineError as error:
+        raise EngineError(error.message, hint=hint) from error
+
+
 def write_together(files: Sequence[tuple[Path, bytes | str]]) -> None:
     """Write files that belong together, each as ``write_atomic`` does, in the order given.
 

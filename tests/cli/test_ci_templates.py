@@ -41,7 +41,8 @@ def commands(script: str) -> Iterator[list[str]]:
     for line in re.sub(r"\\\n", " ", script).splitlines():
         if line.lstrip().startswith("#"):
             continue
-        plain = re.sub(r'"?\$\{?\w+[^}" ]*\}?"?', "cpu", line)
+        plain = re.sub(r'"\$@"', "--changed-since HEAD", line)
+        plain = re.sub(r'"?\$\{?\w+[^}" ]*\}?"?', "cpu", plain)
         for found in re.finditer(r"(?:^|[;&|] |do |xargs )\s*envbuild ([^;&|>]*)", plain):
             yield [*shlex.split(found[1]), *(["cpu"] if "xargs envbuild" in plain else [])]
 
@@ -78,3 +79,52 @@ def test_what_both_check_holds_for_the_shipped_rows(cli: Any) -> None:
     for words in commands("envbuild check\nenvbuild lock --all --check\nenvbuild render --all --check"):
         done = cli(*words, cwd=FOLDER.parents[1])
         assert done.code == 0, done.err + done.out
+
+
+BUILT = {
+    "proven": {"exit_code": 0, "error": None},
+    "waiting": {"exit_code": 5, "error": {"findings": [{"severity": "warning"}]}},
+    "rejected": {"exit_code": 5, "error": {"findings": [{"severity": "error"}]}},
+    "failed": {"exit_code": 4, "error": {"code": "build"}},
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize(
+    ("rows", "code", "pushed", "ends"),
+    [
+        (("proven", "waiting"), 5, ["push proven", "push waiting --candidate"], 0),
+        (("proven", "rejected"), 5, ["push proven"], 5),
+        (("waiting", "failed"), 5, ["push waiting --candidate"], 5),
+        ((), 0, [], 0),
+        (None, 2, [], 2),
+    ],
+)
+@pytest.mark.parametrize("since", ["HEAD", "0" * 40, ""])
+def test_the_build_publishes_what_it_may_with_a_fake_envbuild_and_a_fake_gh(
+    name: str, rows: tuple[str, ...] | None, code: int, pushed: list[str], ends: int, since: str, tmp_path: Path
+) -> None:
+    script = next(each for each in scripts(name) if "envbuild build" in each).partition("set -- ")
+    repository = FOLDER.parents[1]
+    images = [{"environment": row, **BUILT[row]} for row in rows or ()]
+    told = {"message": "no such revision"} if rows is None else {"images": images}
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    (tmp_path / "envbuild").write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n[ "$1" != build ] || {{ cat {tmp_path}/told.json; exit {code}; }}\n'
+    )
+    (tmp_path / "envbuild").chmod(0o755)
+    before = f"""
+since={since}
+CI_COMMIT_BEFORE_SHA={since}
+export GITHUB_OUTPUT={tmp_path}/output
+git() {{ command git -C {repository} "$@"; }}
+"""
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", before + "".join(script[1:])], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )  # fmt: skip
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == [f"build {'--changed-since HEAD' if since == 'HEAD' else '--all'} --json", *pushed], done.stderr
+    assert done.returncode == ends
+    if rows is None:
+        assert "no such revision" in done.stdout, "the error is in the log"

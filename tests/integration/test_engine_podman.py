@@ -130,5 +130,6 @@ def test_the_command_says_what_podman_is_and_takes_it_when_asked(podman: PodmanE
     taken, *others = json.loads(done.stdout)["engines"]
     assert (taken["kind"], taken["taken"], taken["version"]) == ("podman", True, podman.info().version)
     assert taken["storage"] == podman.info().storage_driver
+    assert Path(podman.info().root).is_dir(), "whose disk is looked at before a build"
     assert [each["taken"] for each in others] == [False] * len(others)
     assert any(each["kind"] == "docker" and each["answers"] for each in others)

@@ -273,17 +273,25 @@ def test_a_smoke_that_runs_out_of_time_says_where_it_was(proven: dict[str, objec
     assert [finding["rule"] for finding in error["findings"]] == ["smoke.timeout"]
 
 
+@pytest.mark.parametrize("hung_up", [False, True], ids=["SIGTERM", "SIGHUP"])
 def test_a_terminated_build_leaves_no_tag_and_says_so(
     proven: dict[str, object], engine: DockerEngine, own_project: Callable[..., Path],
-    start: Callable[..., subprocess.Popen[str]], store_home: Path,
+    start: Callable[..., subprocess.Popen[str]], store_home: Path, hung_up: bool,
 ) -> None:  # fmt: skip
     folder = own_project("interrupted", {"env": {"ANSWER": "42"}})
     process = start("build", "interrupted", "-v", "--project", str(folder))
     wait_for(process, "[build]")
-    process.send_signal(signal.SIGTERM)
-    _, narration = process.communicate(timeout=60)
-    assert process.returncode == 130, narration
-    assert "nothing was tagged" in narration
+    if hung_up:
+        # Whoever listened has gone before the signal comes.
+        assert process.stderr is not None
+        process.stderr.close()
+        process.send_signal(signal.SIGHUP)
+        process.wait(timeout=60)
+    else:
+        process.send_signal(signal.SIGTERM)
+        _, narration = process.communicate(timeout=60)
+        assert "nothing was tagged" in narration
+    assert process.returncode == 130
     assert tags_of(engine, f"{REGISTRY}/envbuild/interrupted") == set()
     assert list((store_home / "cache" / "contexts").iterdir()) == []
     with contextlib.suppress(StopIteration):

@@ -125,10 +125,47 @@ def test_a_run_that_was_killed_is_finished_by_the_next_and_stands_in_the_way_of_
     assert mixed != there.old and mixed != there.new
     with pytest.raises(GateError, match="was begun and not finished") as stopped:
         move(there.shelf, there.place, "2027.1", there.entries[:1], discard)
-    assert "promote --set 2026.12 a b c" in stopped.value.hint
+    assert "promote --set 2026.12 --remote a b c" in stopped.value.hint
     move(there.shelf, there.place, "2026.12", there.entries, discard)
     assert there.tags("validated") == there.new
     move(there.shelf, there.place, "2027.1", there.entries[:1], discard)
+
+
+def test_a_name_that_was_taken_after_a_run_was_killed_is_not_overwritten(remote: tuple[Remote, Front]) -> None:
+    there, _ = remote
+    last = there.entries[-1].repository
+
+    class Dying(RegistryShelf):
+        def point(self, repository: str, tag: str, image: str) -> None:
+            if tag == "2026.12" and repository == last:
+                raise Killed
+            super().point(repository, tag, image)
+
+    with pytest.raises(Killed):
+        move(Dying(there.repositories), there.place, "2026.12", there.entries, discard)
+    other = there.image(last, "2026.12")
+    with pytest.raises(GateError, match="is another image already"):
+        move(there.shelf, there.place, "2026.12", there.entries, discard)
+    assert there.shelf.holds(last, "2026.12") == other and there.tags("validated") == there.old
+    move(there.shelf, there.place, "2027.1", there.entries, discard)
+
+
+def test_what_somebody_moved_after_a_run_was_killed_moves_with_the_rest(remote: tuple[Remote, Front]) -> None:
+    there, _ = remote
+    first = there.entries[0]
+    there.shelf.point(first.repository, "validated", first.image)
+
+    class Dying(RegistryShelf):
+        def point(self, repository: str, tag: str, image: str) -> None:
+            if tag == "validated":
+                raise Killed
+            super().point(repository, tag, image)
+
+    with pytest.raises(Killed):
+        move(Dying(there.repositories), there.place, "2026.12", there.entries, discard)
+    there.image(first.repository, "validated")
+    move(there.shelf, there.place, "2026.12", there.entries, discard)
+    assert there.tags("validated") == there.new
 
 
 def test_the_same_on_an_engine(engine: DockerEngine, tmp_path: Path) -> None:

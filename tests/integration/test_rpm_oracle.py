@@ -149,13 +149,16 @@ def test_the_reader_says_what_rpm_says(built: Root, tmp_path: Path) -> None:
     database = built.read(tmp_path)
     assert database.problems == () and list(tmp_path.iterdir()) == []
     packages = {package.name: package for package in database.packages}
-    fields = "%{NAME}|%{EPOCH}|%{VERSION}|%{RELEASE}|%{ARCH}|%{SIZE}|%{FILEDIGESTALGO}"
+    fields = (
+        "%{NAME}|%{EPOCH}|%{VERSION}|%{RELEASE}|%{ARCH}|%{SIZE}|%{FILEDIGESTALGO}|%{LICENSE}|%{SOURCERPM}|%{VENDOR}"
+    )
     said = [line.split("|") for line in built.rpm("-qa", "--qf", fields + "\n").splitlines()]
     assert len(said) == len(packages) == len(PACKAGES)
-    for name, epoch, version, release, arch, size, algorithm in said:
+    for name, epoch, version, release, arch, size, algorithm, *origin in said:
         mine = packages[name]
         assert (str(mine.epoch) if mine.epoch is not None else "(none)") == epoch
         assert (mine.version, mine.release, mine.arch, str(mine.size)) == (version, release, arch, size)
+        assert [each or "(none)" for each in (mine.licence, mine.source, mine.vendor)] == origin
         assert mine.algorithm == {"8": "sha256", "(none)": "md5", "1": "md5"}[algorithm]
         columns = "[%{FILENAMES}|%{FILEMODES}|%{FILESIZES}|%{FILEDIGESTS}|%{FILEFLAGS}|%{FILEUSERNAME}|%{FILESTATES}\n]"
         theirs = [line.split("|") for line in built.rpm("-q", name, "--qf", columns).splitlines()]

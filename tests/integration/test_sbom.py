@@ -69,7 +69,9 @@ def is_what_is_inside(engine: DockerEngine, ref: str, document: dict[str, Any]) 
     )
 
 
-def test_the_bill_is_what_is_in_the_proven_image(proven: dict[str, Any], engine: DockerEngine, tmp_path: Path) -> None:
+def test_the_bill_is_what_is_in_the_proven_image(
+    proven: dict[str, Any], engine: DockerEngine, store_home: Path, tmp_path: Path
+) -> None:
     data, document = bill(tmp_path / "one", "cpu")
     is_what_is_inside(engine, proven["id"], document)
     image = document["metadata"]["component"]
@@ -87,6 +89,9 @@ def test_the_bill_is_what_is_in_the_proven_image(proven: dict[str, Any], engine:
     needs = {each["ref"]: set(each.get("dependsOn", ())) for each in document["dependencies"]}
     assert torch in needs[deepspeed] and {op["bom-ref"] for op in ops.values()} <= needs[deepspeed]
     assert parts[torch].get("licenses") and parts[torch]["purl"].startswith("pkg:pypi/torch@2.")
+    # The proof of the image has made it on the way, from a reading of everything.
+    digest = str(image["version"]).removeprefix("sha256:")
+    assert [path.read_bytes() for path in (store_home / "cache" / "sbom").glob(f"{digest}-*.json")] == [data]
     # Another machine, another time: the same bytes. And here it is not read again.
     file = tmp_path / "bill.json"
     again = subprocess.run(

@@ -13,6 +13,8 @@ from envbuild.errors import EngineError
 
 
 class FakeEngine:
+    endpoint = "unix:///fake.sock"
+
     def __init__(self, *labels: dict[str, str]) -> None:
         self.all = [
             ContainerInfo(id=f"{number:064d}", image="i", state="running", labels=tuple(each.items()))
@@ -87,6 +89,20 @@ def test_a_sweep_that_fails_keeps_the_mark_for_the_next(tmp_path: Path) -> None:
         sweep(Stuck(labels), runs, tmp_path)
     assert (runs / f"{dead.id}.lock").exists()
     assert len(sweep(FakeEngine(labels), runs, tmp_path)) == 1
+
+
+def test_a_sweep_with_one_engine_leaves_the_marks_of_another(tmp_path: Path) -> None:
+    runs, contexts = tmp_path / "runs", tmp_path / "contexts"
+    with Run(runs, contexts, "/usr/bin/podman") as dead:
+        (contexts / dead.id).mkdir(parents=True)
+        (contexts / dead.id).rename(contexts / "kept")
+    (contexts / "kept").rename(contexts / dead.id)
+    labels = {HOST_LABEL: host_id(), RUN_LABEL: dead.id}
+    assert sweep(FakeEngine(), runs, contexts) == [f"build context of run {dead.id}"]
+    podman = FakeEngine(labels)
+    podman.endpoint = "/usr/bin/podman"
+    assert sweep(podman, runs, contexts) == [f"container {0:012d} of run {dead.id}"]
+    assert not list(runs.iterdir()) and podman.runs() == []
 
 
 def test_run_labels_do_not_name_the_host() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +60,7 @@ def test_layers_that_rows_share_need_their_room_once() -> None:
 
 def test_too_little_room_names_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
-    engine = SimpleNamespace(local=True, info=lambda: SimpleNamespace(root=str(tmp_path / "data")))
+    engine = SimpleNamespace(kind="podman", local=True, info=lambda: SimpleNamespace(root=str(tmp_path / "data")))
     bench: Any = SimpleNamespace(engine=engine, cache=tmp_path / "not" / "yet")
     target: Any = SimpleNamespace(env=SimpleNamespace(name="cpu"))
     monkeypatch.setattr(room, "need_of", lambda bench, target: Need(shares=1, whole=3 * GIB, own=GIB))
@@ -67,10 +70,41 @@ def test_too_little_room_names_both_numbers(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(Exception, match=r"4\.00 GiB free, and building cpu needs about 4\.10 GiB") as caught:
         room.require(bench, [target])
     assert caught.value.exit_code == 3  # type: ignore[attr-defined]
+    assert "podman system df" in caught.value.hint  # type: ignore[attr-defined]
     free = 5 * GIB
     room.require(bench, [target])
     engine.local, free = False, 2 * GIB
     room.require(bench, [target])
+
+
+def test_an_engine_whose_folder_is_closed_to_this_user_is_not_asked_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, cache = tmp_path / "closed", tmp_path / "cache"
+    (closed / "data").mkdir(parents=True)
+    cache.mkdir()
+    closed.chmod(0)
+    engine = SimpleNamespace(kind="docker", local=True, info=lambda: SimpleNamespace(root=str(closed / "data")))
+    bench: Any = SimpleNamespace(engine=engine, cache=cache)
+    target: Any = SimpleNamespace(env=SimpleNamespace(name="cpu"))
+    monkeypatch.setattr(room, "need_of", lambda bench, target: Need(shares=1, whole=GIB << 40, own=GIB))
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda path: SimpleNamespace(free=GIB << 10))
+    with as_somebody():
+        room.require(bench, [target])
+    closed.chmod(0o700)
+
+
+@contextlib.contextmanager
+def as_somebody() -> Iterator[None]:
+    """Without the rights of root, who may look everywhere."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 def outcome(row: str, code: int) -> Outcome:

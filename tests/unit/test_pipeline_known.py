@@ -128,3 +128,14 @@ def test_a_cache_that_cannot_be_written_stops_nothing(root: Path, monkeypatch: p
     monkeypatch.setenv("ENVBUILD_HOME", str(blocked))
     prepared(root)
     assert recall(bench(root), "cpu") is None
+
+
+def test_templates_behind_a_link_to_their_folder_count(root: Path, tmp_path: Path) -> None:
+    (root / "templates" / "files").rename(tmp_path / "elsewhere")
+    (root / "templates" / "files").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "round").symlink_to(root / "templates")
+    kept = prepared(root)
+    assert recall(bench(root), "cpu") == kept
+    with (tmp_path / "elsewhere" / "compiler").open("a") as file:
+        file.write("\n")
+    assert recall(bench(root), "cpu") is None

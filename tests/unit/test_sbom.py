@@ -189,6 +189,30 @@ def test_an_op_tells_its_compiler_and_its_bytes(tmp_path: Path) -> None:
     assert native["bom-ref"] in needs(document, "pypi:deepspeed@0.19.8")
 
 
+def test_packages_are_found_wherever_they_were_installed(tmp_path: Path) -> None:
+    metadata = b"Metadata-Version: 2.1\nName: each\nVersion: %d\n"
+    places = (
+        "usr/local/lib/python3.11/dist-packages/each-1.dist-info/METADATA",
+        "root/.local/lib/python3.11/site-packages/each-2.dist-info/METADATA",
+        "usr/lib/python3/site-packages/each-3-py3.11.egg/EGG-INFO/PKG-INFO",
+        "opt/sources/each.egg-info/PKG-INFO",
+        "opt/conda/lib/python3.11/site-packages/each-5.dist-info/METADATA",
+    )
+    built = "opt/DeepSpeed/deepspeed"
+    document = made(tmp_path, image((
+        *((place, metadata % number) for number, place in enumerate(places, 1)),
+        (f"{built}.egg-info/PKG-INFO", b"Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.19.8\n"),
+        (f"{built}/ops/adam/cpu_adam_op.so", op()),
+    )))  # fmt: skip
+    found = parts(document)
+    assert {f"pypi:each@{number}" for number in range(1, 6)} <= found.keys()
+    egg = found["pypi:each@3"]["evidence"]["occurrences"]
+    assert [each["location"] for each in egg] == ["/usr/lib/python3/site-packages/each-3-py3.11.egg"]
+    own = f"op:/{built}/ops/adam/cpu_adam_op.so"
+    assert found[own]["version"] == "0.19.8"
+    assert own in needs(document, "pypi:deepspeed@0.19.8")
+
+
 def test_what_needs_what(tmp_path: Path) -> None:
     document = made(tmp_path, image(SYSTEM, PACKAGES))
     assert needs(document, "deb:tool:amd64@1:2.0-1+b2") == {"deb:libc6:amd64@2.36-9", "deb:libgcc-s1:amd64@12.2.0-14"}
@@ -239,14 +263,19 @@ def test_an_image_that_does_not_say_when_it_was_made_has_no_time(tmp_path: Path,
 
 
 def test_packages_of_the_rpm_world(tmp_path: Path) -> None:
-    headers = (package("glibc", "2.28", files={"/lib64/libc.so": b"c"}), package("gcc-c++", "8.5", arch="x86_64"),
+    says = {1014: "GPLv3+ and LGPLv2+", 1044: "gcc-8.5-1.el8.src.rpm", 1011: "Rocky"}
+    headers = (package("glibc", "2.28", files={"/lib64/libc.so": b"c"}), package("gcc-c++", "8.5", change=says),
                package("glibc", "2.28", arch="i686"), package("glibc", "2.28", arch="i686"))  # fmt: skip
     root: Files = (("etc/os-release", b"ID=rocky\nVERSION_ID=8.9\n"),
                    ("var/lib/rpm/rpmdb.sqlite", sqlite_file(tmp_path, headers)))  # fmt: skip
     found = parts(made(tmp_path, image(root)))
     purls = {part["purl"] for part in found.values() if "purl" in part}
     assert len(purls) == 3 and len(found) == 4
-    assert any(purl.startswith("pkg:rpm/rocky/gcc-c%2B%2B@8.5-") and "distro=rocky-8.9" in purl for purl in purls)
+    (compiler,) = (part for part in found.values() if part["name"] == "gcc-c++")
+    purl = compiler["purl"]
+    assert purl.startswith("pkg:rpm/rocky/gcc-c%2B%2B@8.5-") and "distro=rocky-8.9" in purl
+    assert "upstream=gcc-8.5-1.el8.src.rpm" in purl and compiler["publisher"] == "Rocky"
+    assert compiler["licenses"] == [{"license": {"name": "GPLv3+ and LGPLv2+"}}]
 
 
 HOSTILE: list[tuple[str, Sequence[Files]]] = [

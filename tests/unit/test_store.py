@@ -177,3 +177,20 @@ def test_a_removed_lock_file_does_not_give_two_holders(tmp_path: Path) -> None:
     assert waiter.held
     assert not store.FileLock(path).try_acquire()
     waiter.release()
+
+
+def test_where_a_user_asked_a_link_stays_one_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    store.write_where_asked(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        store.write_where_asked(tmp_path / "pipe", b"into it")
+        assert os.read(reader, 100) == b"into it" and (tmp_path / "pipe").is_fifo()
+    finally:
+        os.close(reader)
+    with pytest.raises(EngineError, match="cannot write") as caught:
+        store.write_where_asked(tmp_path, b"")
+    assert "ENVBUILD_HOME" not in caught.value.hint

@@ -35,24 +35,9 @@ from envbuild.evidence.statement import decode
 from envbuild.model import Frozen, Line, Name
 
 __all__ = [
-    "SCHEMA",
-    "Base",
-    "File",
-    "Image",
-    "Key",
-    "Manifest",
-    "Module",
-    "Repository",
-    "ResolvedTarget",
-    "RpmPackage",
-    "Rpms",
-    "Signature",
-    "Target",
-    "Wheel",
-    "Wheels",
-    "dump",
-    "parse",
-]
+    "SCHEMA", "Base", "File", "Image", "Key", "Manifest", "Module", "Repository", "ResolvedTarget", "RpmPackage",
+    "Rpms", "Signature", "Target", "Wheel", "Wheels", "dump", "parse",
+]  # fmt: skip
 
 SCHEMA = "envbuild.bundle/1"
 

@@ -89,6 +89,9 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def main() -> None:
     """Entry point: every failure becomes one message, one hint and one exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    # A terminal that goes away ends what runs in it, unless it was told to stay (nohup).
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
     output.prepare()
     sys.exit(output.finish(_outcome(as_json=_wants_json(sys.argv[1:])), failed=ENGINE))
 

@@ -140,7 +140,7 @@ def build(
     if dry_run:
         _print_plan(steps, json=json)
     else:
-        printed(result, json=json, quiet=quiet, written=written)
+        printed("build", result, json=json, quiet=quiet, written=written)
 
 
 def one(bench: Workbench, env: str, asked: Asked) -> tuple[Result, tuple[Path, ...]]:
@@ -184,10 +184,10 @@ def image_of(result: Result, written: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def printed(result: Result, *, json: bool, quiet: bool, written: Sequence[Path] = ()) -> None:
-    """Print what came of one image."""
+def printed(command: str, result: Result, *, json: bool, quiet: bool, written: Sequence[Path] = ()) -> None:
+    """Print what came of one image, as the answer of that command."""
     if json:
-        output.document("images", images=[image_of(result, written)])
+        output.document(command, images=[image_of(result, written)])
         return
     for tag in result.tags:
         output.text(tag)

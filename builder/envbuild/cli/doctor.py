@@ -138,7 +138,6 @@ def _write_collector(path: Path) -> None:
 def _write(examined: Examined, *, html: Path | None, report: Path | None, save: Path | None) -> None:
     """The files that were asked for, each whole or not at all."""
     from envbuild import store
-    from envbuild.errors import EngineError
 
     files: dict[Path, str] = {}
     if html is not None:
@@ -154,11 +153,7 @@ def _write(examined: Examined, *, html: Path | None, report: Path | None, save: 
 
         files[save] = collection_text(examined.collection)
     for path, text in files.items():
-        try:
-            store.write_atomic(path, text)
-        except EngineError as error:
-            # The store's own advice is about its own folder.
-            raise EngineError(error.message, hint="Name a file in a folder that you may write to.") from error
+        store.write_where_asked(path, text)
         output.narrate(f"wrote {path}")
 
 

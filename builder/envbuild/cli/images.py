@@ -70,7 +70,7 @@ def promote(
         from envbuild.pipeline.build import promote as run_promote
 
         result = run_promote(bench, images[0], row=row, allow_level=opt.level(allow_level))
-    printed(result, json=json, quiet=quiet)
+    printed("promote", result, json=json, quiet=quiet)
 
 
 def _promote_set(bench: Workbench, release: str, rows: list[str], remote: bool, dry_run: bool, json: bool) -> None:

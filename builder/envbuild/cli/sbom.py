@@ -41,9 +41,9 @@ def sbom(
     for problem in found.problems:
         output.narrate(f"warning: it may lack something: {problem}")
     if out is not None:
-        from envbuild.store import write_atomic
+        from envbuild.store import write_where_asked
 
-        write_atomic(out, found.data)
+        write_where_asked(out, found.data)
     if json:
         told = {"document": found.document} if out is None else {"file": str(out)}
         summary = {"image": found.image, "config_digest": found.digest, "parts": found.counts}

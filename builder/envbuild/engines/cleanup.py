@@ -3,7 +3,8 @@
 Every run holds a lock that dies with its process. Its containers carry its id and this host's as
 labels, its build contexts lie in a folder of that id. What belongs to a run whose lock is free is
 debris. What belongs to another host, another user's store or a living run is never touched: only a
-lock file that lies in this store and is free says that a run is dead.
+lock file that lies in this store and is free says that a run is dead. It names the run's engine, since one
+store may be used with several: none of them knows of the others' containers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ _SUFFIX = ".lock"
 class Containers(Protocol):
     """The part of an engine that cleaning up needs."""
 
+    @property
+    def endpoint(self) -> str:
+        """Its address, or its program."""
+        ...
+
     def containers(self, label: str) -> tuple[ContainerInfo, ...]:
         """Every container with this ``key=value`` label."""
         ...
@@ -44,8 +50,10 @@ class Run:
     ``sweep`` to look for leftovers, also when removing a container failed at the end of a run.
     """
 
-    def __init__(self, runs: Path, contexts: Path) -> None:
+    def __init__(self, runs: Path, contexts: Path, engine: str = "") -> None:
+        """``engine``: its ``endpoint``; where none is named, the run's containers may be any engine's."""
         self.id = secrets.token_hex(8)
+        self._engine = engine
         self.folder = contexts / self.id
         self._lock = store.FileLock(runs / f"{self.id}{_SUFFIX}")
 
@@ -61,6 +69,8 @@ class Run:
 
     def __enter__(self) -> Run:
         self._lock.acquire()
+        with contextlib.suppress(OSError):
+            self._lock.path.write_text(self._engine, encoding="utf-8")
         return self
 
     def __exit__(
@@ -90,17 +100,19 @@ def sweep(engine: Containers, runs: Path | None = None, contexts: Path | None = 
         if not lock.try_acquire():
             continue
         try:
-            if leftovers is None:
+            elsewhere = _engine_of(path) not in ("", engine.endpoint)
+            if leftovers is None and not elsewhere:
                 leftovers = _by_run(engine.containers(f"{HOST_LABEL}={host_id()}"))
-            for container in leftovers.get(run, []):
+            for container in (leftovers or {}).get(run, []):
                 engine.remove_container(container.id)
                 removed.append(f"container {container.id[:12]} of run {run}")
             if (contexts / run).is_dir():
                 shutil.rmtree(contexts / run, ignore_errors=True)
                 removed.append(f"build context of run {run}")
             # Last, and under the lock: a sweep that is itself interrupted leaves the mark for the next one.
-            with contextlib.suppress(OSError):
-                path.unlink()
+            if not elsewhere:
+                with contextlib.suppress(OSError):
+                    path.unlink()
         finally:
             lock.release()
     return removed
@@ -113,6 +125,12 @@ def host_id() -> str:
         with contextlib.suppress(OSError):
             text = text or path.read_text(encoding="ascii", errors="replace").strip()
     return hashlib.sha256((text or socket.gethostname()).encode()).hexdigest()[:12]
+
+
+def _engine_of(mark: Path) -> str:
+    with contextlib.suppress(OSError):
+        return mark.read_text(encoding="utf-8", errors="replace").strip()
+    return ""
 
 
 def _runs() -> Path:

@@ -110,6 +110,7 @@ class PodmanEngine:
             cpus=int(host.get("cpus", 0)),
             memory_bytes=int(host.get("memTotal", 0)),
             runtimes=(str((host.get("ociRuntime") or {}).get("name", "")),),
+            root=str(store.get("graphRoot", "")),
             rootless=self.rootless,
         )
 

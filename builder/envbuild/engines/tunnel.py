@@ -9,7 +9,6 @@ import contextlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -60,9 +59,15 @@ class Tunnel:
         folder = Path(tempfile.mkdtemp(prefix="envbuild-ssh-"))
         self.socket = str(folder / "engine.sock")
         self._said = (folder / "said").open("w+b", buffering=0)
-        lines: list[Callable[[], None]] = []
+        lines: list[process.Server] = []
         said = self._said
-        relay = Relay(Path(self.socket), lambda connection: lines.append(process.serve(argv, connection, said)))
+
+        def serve(connection: int) -> None:
+            # One for each connection, of which a long run has many: those that have ended are let go.
+            lines[:] = [line for line in lines if not line.gone]
+            lines.append(process.Server(argv, connection, said))
+
+        relay = Relay(Path(self.socket), serve)
         self.close = weakref.finalize(self, _close, relay, lines, self._said, folder)
 
     def complaint(self) -> str:
@@ -71,10 +76,10 @@ class Tunnel:
         return process.last_words(self._said.read().decode(errors="replace"), 300)
 
 
-def _close(relay: Relay, lines: list[Callable[[], None]], said: IO[bytes], folder: Path) -> None:
+def _close(relay: Relay, lines: list[process.Server], said: IO[bytes], folder: Path) -> None:
     relay.close()
-    for end in lines:
+    for line in lines:
         with contextlib.suppress(OSError):
-            end()
+            line.end()
     said.close()
     shutil.rmtree(folder, ignore_errors=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from envbuild.judge import archive, config, content, intact, native, native_rules, python, system
+from envbuild.judge.archive import ImageArchive
 from envbuild.judge.compare import error
 from envbuild.judge.files import Examiner
 from envbuild.judge.standards import Standards
@@ -53,7 +54,26 @@ class Looked:
         }
 
 
-def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[int], None] | None = None) -> Looked:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Somebody else who wants to see the image while it is read, since reading it is what takes long.
+
+    Attributes:
+        wanted: Whether the bytes of a file are needed.
+        visit: Gets the image, with every native file looked at and its databases of packages open.
+    """
+
+    wanted: Callable[[str], bool]
+    visit: Callable[[ImageArchive], None]
+
+
+def look(
+    stream: BinaryIO,
+    env: Environment,
+    scratch: Path,
+    progress: Callable[[int], None] | None = None,
+    beside: Beside | None = None,
+) -> Looked:
     """Read an exported image, once, and look at it from outside.
 
     Args:
@@ -61,13 +81,16 @@ def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[
         env: The row that it is held to.
         scratch: A folder with room for the image's largest library and its database of packages.
         progress: Called now and then with the number of bytes read so far.
+        beside: Who else is to see it.
 
     Raises:
         EngineError: The export cannot be read.
     """
     with contextlib.closing(Examiner(scratch)) as examiner:
-        image = archive.read(stream, content.WANTED, progress, visit=examiner)
+        image = archive.read(stream, _wanted(beside), progress, visit=examiner)
         said = system.installed(image, scratch)
+        if beside is not None:
+            beside.visit(image)
     site = f"{PREFIX.strip('/')}/lib/python{env.python}/site-packages"
     outside = content.outside(image, env, said)
     return Looked(
@@ -79,6 +102,13 @@ def look(stream: BinaryIO, env: Environment, scratch: Path, progress: Callable[[
         config=config.config(image, env, examiner.leaks, site),
         compat=any(COMPAT.fullmatch(path) for path in image.entries),
     )
+
+
+def _wanted(beside: Beside | None) -> Callable[[str], bool]:
+    if beside is None:
+        return content.WANTED
+    also = beside.wanted
+    return lambda path: content.WANTED(path) or also(path)
 
 
 def judge(env: Environment, looked: Looked, inside: Mapping[str, Any] | None, standards: Standards) -> list[Finding]:

@@ -50,6 +50,7 @@ def inspect_image(
     standards: Standards,
     scratch: Path,
     sink: Sink = discard,
+    beside: inspection.Beside | None = None,
 ) -> Inspected:
     """Read an exported image, and let its modules speak.
 
@@ -61,13 +62,14 @@ def inspect_image(
         standards: What the facts say of the row.
         scratch: A folder with room for the image's largest library.
         sink: Told how far the reading is.
+        beside: Who else is to see the image as it is read.
 
     Raises:
         EngineError: The engine failed, or the export cannot be read.
     """
     with _step(sink, "read the image's files from outside") as key, engine.save(engine_id) as stream:
         looked = inspection.look(
-            stream, env, scratch, lambda count: sink(StepLine(key=key, text=f"{format_size(count)} read"))
+            stream, env, scratch, lambda count: sink(StepLine(key=key, text=f"{format_size(count)} read")), beside
         )
     argv = ("/opt/venv/bin/python", "-I", f"{probes_in(run)}/content.py", "--ops", ",".join(env.deepspeed.ops),
             "--accelerator", env.accelerator)  # fmt: skip

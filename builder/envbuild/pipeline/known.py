@@ -130,7 +130,7 @@ def _inputs(found: project.Project, row: str) -> Iterator[Path]:
     lock = project.existing_lock(found, row)
     if lock is not None:
         yield lock
-    yield from (path for path in sorted(found.templates.rglob("*")) if path.is_file())
+    yield from project.files_below(found.templates)
     for folder in found.facts:
         yield from sorted(folder.glob("*.yaml"))
     package = Path(envbuild.__file__).parent

@@ -1,18 +1,20 @@
-"""The bill of materials of an image: made once, from the image as the engine exports it, and kept in the cache."""
+"""The bill of materials of an image: made once, from the image as the engine exports it, and kept in the cache.
+
+The proof of an image makes it on the way (``bills``); where that was elsewhere, the image is read here.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from envbuild import evidence, sbom, store
 from envbuild.engines import ImageInfo
 from envbuild.events import PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted
+from envbuild.pipeline import bills
 from envbuild.pipeline.locate import locate
 from envbuild.pipeline.names import is_reference
 from envbuild.pipeline.sizes import format_size
@@ -79,14 +81,13 @@ def bill(bench: Workbench, ref: str, info: ImageInfo) -> Bill:
         EngineError: The engine failed, the export cannot be read, or the cache cannot be written.
     """
     began = time.monotonic()
-    key = (evidence.digest_of(info.id) or info.id).removeprefix("sha256:")
-    kept = bench.cache / "sbom" / f"{key}-{sbom.revision()}.json"
-    data = _kept(kept)
+    path = bills.place(bench.cache, evidence.digest_of(info.id) or info.id)
+    data = bills.kept(path)
     if data is not None:
         return _bill(ref, data, began, cached=True)
     bench.sink(PhaseStarted(phase="sbom", detail=f"what is in {ref}"))
     data = _made(bench, info)
-    store.write_atomic(kept, data)
+    store.write_atomic(path, data)
     made = _bill(ref, data, began, cached=False)
     bench.sink(PhaseDone(phase="sbom", seconds=made.seconds, detail=f"{sum(made.counts.values())} parts"))
     return made
@@ -110,12 +111,3 @@ def _made(bench: Workbench, info: ImageInfo) -> bytes:
 
 def _bill(ref: str, data: bytes, began: float, *, cached: bool) -> Bill:
     return Bill(image=ref, data=data, document=json.loads(data), cached=cached, seconds=time.monotonic() - began)
-
-
-def _kept(path: Path) -> bytes | None:
-    """What was made before; None where it is not there, or not whole."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        data = path.read_bytes()
-        if json.loads(data)["bomFormat"] == "CycloneDX":
-            return data
-    return None

@@ -12,6 +12,7 @@ import json
 import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from envbuild.registry.manifests import OCI_CONFIG, OCI_LAYER, digest_of
 _MAX_CONFIG = 8 << 20
 _GZIP = b"\x1f\x8b"
 _COPY = 1 << 20
-_DAMAGE = (tarfile.TarError, EOFError, OSError, ValueError)
+_DAMAGE = (tarfile.TarError, EOFError, OSError, ValueError, zlib.error)
 Done = Callable[[str, Descriptor], None]
 
 
@@ -169,7 +170,11 @@ class _Hashed:
         self.sum = hashlib.sha256()
 
     def read(self, size: int, /) -> bytes:
-        data = self._stream.read(size)
+        try:
+            data = self._stream.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            # gzip's complaints are OSErrors too, and none of the disk that is written to.
+            raise ValueError(str(error) or type(error).__name__) from error
         self.sum.update(data)
         self._read(len(data))
         return data

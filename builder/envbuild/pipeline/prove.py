@@ -17,6 +17,7 @@ from envbuild.events import Note, PhaseDone, PhaseStarted
 from envbuild.judge.standards import Standards
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Environment, Finding, Level, Severity
+from envbuild.pipeline import bills
 from envbuild.pipeline.causes import of_training
 from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide, lenient, obstructed
 from envbuild.pipeline.gpus import read as read_gpus
@@ -87,9 +88,11 @@ def prove(
         )  # fmt: skip
     seen = _Progress(started=datetime.datetime.now(datetime.timezone.utc))
     with _phase(bench, seen, "inspect", "what the image says, from outside and from inside"):
+        scratch = _scratch(bench)
         found = inspect_image(
             engine, run, env, info.id,
-            standards=Standards.of(env, bench.facts), scratch=_scratch(bench), sink=bench.sink,
+            standards=Standards.of(env, bench.facts), scratch=scratch, sink=bench.sink,
+            beside=bills.beside(bench.cache, scratch),
         )  # fmt: skip
     seen.content = found.reports
     seen.findings += found.findings

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
 
 _DAY = 24 * 3600.0
-# A transfer that broke off is worth something for a while; a log for longer.
-_BLOBS, _LOGS = 1 * _DAY, 30 * _DAY
+# A transfer that broke off is worth something for a while; a log for longer. No run lasts as long as a week.
+_BLOBS, _SCRATCH, _LOGS = 1 * _DAY, 7 * _DAY, 30 * _DAY
+
+# Folders in which runs work, and which they take away themselves.
+_RUNS = ("pull-", "set-", "provision-", "rpmdb-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class Item:
     """One thing that goes.
 
     Attributes:
-        kind: ``image``, ``name`` or ``file``.
+        kind: ``image``, ``name``, ``file`` or ``folder``.
         what: An image's id, a tag, or a path.
         size_bytes: What it frees at most: images share layers. 0 for a name.
     """
@@ -59,37 +63,61 @@ def plan(bench: Workbench, *, candidates: bool) -> list[Item]:
 
 
 def carry_out(bench: Workbench, items: Sequence[Item]) -> list[Item]:
-    """Do it; returns what has gone. What has found a use meanwhile stays."""
+    """Do it; returns what has gone. What has found a use meanwhile stays, and so does what cannot be removed."""
     gone = []
-    if any(item.kind != "file" for item in items):
+    if any(item.kind in ("image", "name") for item in items):
         with running(bench):  # removes what dead runs have left
             pass
+    still = set(_files(bench.cache, time.time()))
     for item in items:
-        with contextlib.suppress(EnvbuildError):
-            if item.kind == "file":
-                store.remove(Path(item.what))
-            elif item.kind == "name":
-                bench.engine.untag(item.what)
-            elif not bench.engine.remove_unnamed(item.what):
-                bench.sink(Note(message=f"{item.what[:19]} is in use, and stays"))
-                continue
-            gone.append(item)
+        try:
+            if _went(bench, item, still):
+                gone.append(item)
+            else:
+                bench.sink(Note(message=f"{item.what} is in use, and stays"))
+        except EnvbuildError as error:  # noqa: PERF203 (one that stays keeps nobody else)
+            bench.sink(Note(message=f"{item.what} stays: {error.message}", level="warning"))
     return gone
+
+
+def _went(bench: Workbench, item: Item, still: Container[Item]) -> bool:
+    if item.kind in ("file", "folder"):
+        if item not in still:
+            return False
+        if item.kind == "file":
+            store.remove(Path(item.what))
+        else:
+            shutil.rmtree(item.what, ignore_errors=True)
+        return True
+    # An engine takes an image that is asked for by its id away together with its only name.
+    info = bench.engine.image(item.what)
+    if info is None:
+        return True
+    if item not in _of_image(bench, info, candidates=item.kind == "name"):
+        return False
+    if item.kind == "name":
+        bench.engine.untag(item.what)
+        return True
+    return bench.engine.remove_unnamed(item.what)
 
 
 def _images(bench: Workbench, *, candidates: bool) -> Iterator[Item]:
     for info in bench.engine.every_image():
-        row = dict(info.labels).get(LABEL_ENV)
-        if row is None or evidence.every(info.id, info.diff_ids):
-            continue
-        if not info.repo_tags:
-            yield Item(
-                kind="image", what=info.id, size_bytes=info.size,
-                why=f"says it is {row}, has no name and no evidence",
-            )  # fmt: skip
-        elif candidates and all(map(_waiting, info.repo_tags)) and not _current(bench, row, info):
-            for name in info.repo_tags:
-                yield Item(kind="name", what=name, size_bytes=info.size, why="a candidate of older inputs, unproven")
+        yield from _of_image(bench, info, candidates=candidates)
+
+
+def _of_image(bench: Workbench, info: ImageInfo, *, candidates: bool) -> Iterator[Item]:
+    row = dict(info.labels).get(LABEL_ENV)
+    if row is None or evidence.every(info.id, info.diff_ids):
+        return
+    if not info.repo_tags:
+        yield Item(
+            kind="image", what=info.id, size_bytes=info.size,
+            why=f"says it is {row}, has no name and no evidence",
+        )  # fmt: skip
+    elif candidates and all(map(_waiting, info.repo_tags)) and not _current(bench, row, info):
+        for name in info.repo_tags:
+            yield Item(kind="name", what=name, size_bytes=info.size, why="a candidate of older inputs, unproven")
 
 
 def _waiting(name: str) -> bool:
@@ -97,9 +125,10 @@ def _waiting(name: str) -> bool:
 
 
 def _current(bench: Workbench, row: str, info: ImageInfo) -> bool:
-    """Whether an image is of a row's inputs as they are; of a row that cannot be worked out it may be."""
+    """Whether an image is of a row's inputs as they are; of one that cannot be worked out, or is another project's,
+    it may be."""
     if row not in bench.matrix.environments:
-        return False
+        return True
     try:
         target = prepare(bench, row, checked=False)
     except EnvbuildError:
@@ -109,9 +138,9 @@ def _current(bench: Workbench, row: str, info: ImageInfo) -> bool:
 
 def _files(cache: Path, now: float) -> Iterator[Item]:
     for pattern, age, why in (
-        ("blobs/sha256/*", _BLOBS, "a layer of a transfer that was not finished"),
+        ("blobs/sha256/[!.]*", _BLOBS, "a layer of a transfer that was not finished"),
         ("blobs/uploads/*", _BLOBS, "where an upload had got to"),
-        ("blobs/sha256/.packing.*", _BLOBS, "a layer that was not packed to its end"),
+        ("blobs/sha256/.*.tmp", _BLOBS, "a layer that was not packed to its end"),
         ("sbom/*.json", _LOGS, "what an image is made of, which can be read again"),
         ("logs/*.log", _LOGS, "a log of more than 30 days ago"),
     ):
@@ -121,6 +150,11 @@ def _files(cache: Path, now: float) -> Iterator[Item]:
                 old = now - status.st_mtime > age
                 if path.is_file() and old and path.suffix != ".lock" and not _held(path):
                     yield Item(kind="file", what=str(path), size_bytes=status.st_size, why=why)
+    for path in (path for prefix in _RUNS for path in sorted(cache.glob(f"{prefix}*"))):
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink() and now - path.stat().st_mtime > _SCRATCH:
+                size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+                yield Item(kind="folder", what=str(path), size_bytes=size, why="of a run that was killed")
 
 
 def _held(path: Path) -> bool:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from envbuild import store
 from envbuild.engines import Engine
@@ -43,7 +43,13 @@ class Entry:
 
 
 class Shelf(Protocol):
-    """Something that has names for images: an engine, or a registry."""
+    """Something that has names for images: an engine, or a registry.
+
+    Attributes:
+        option: What ``promote --set`` is given, besides, to mean it.
+    """
+
+    option: ClassVar[str]
 
     def holds(self, repository: str, tag: str) -> str | None:
         """What a tag names; None where it names nothing."""
@@ -62,6 +68,7 @@ class Shelf(Protocol):
 class EngineShelf:
     """The names of an engine."""
 
+    option: ClassVar[str] = ""
     engine: Engine
 
     def holds(self, repository: str, tag: str) -> str | None:
@@ -82,6 +89,7 @@ class EngineShelf:
 class RegistryShelf:
     """The names of a registry, by repository."""
 
+    option: ClassVar[str] = "--remote "
     repositories: dict[str, Repository]
 
     def holds(self, repository: str, tag: str) -> str | None:
@@ -136,9 +144,15 @@ def move(shelf: Shelf, place: str, release: str, entries: Sequence[Entry], sink:
                 for each in sorted(entries, key=lambda each: each.repository)
             ],
         }
-        before = _resumed(journal, plan, sink)
-        if before is None:
+        before = _resumed(journal, plan, shelf, sink)
+        try:
             _refuse_taken(shelf, release, entries)
+        except GateError:
+            # Somebody took a name after the run that was killed: what that one had moved goes back.
+            if before is not None and not [*_back(shelf, _moved(shelf, entries, before), before)]:
+                store.remove(journal)
+            raise
+        if before is None:
             before = {each.repository: shelf.holds(each.repository, "validated") for each in entries}
             store.write_json(journal, {**plan, "before": before})
         _move(shelf, release, entries, before, journal)
@@ -172,7 +186,8 @@ def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str
                     made.append((each.repository, tag))
                     shelf.point(each.repository, tag, each.image)
         for each in entries:
-            if before[each.repository] != each.image:
+            # Not as it was noted: after a run that was killed somebody may have moved it.
+            if shelf.holds(each.repository, "validated") != each.image:
                 moved.append(each)
                 shelf.point(each.repository, "validated", each.image)
     except EnvbuildError as error:
@@ -187,6 +202,14 @@ def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str
             ) from error
         store.remove(journal)
         raise
+
+
+def _moved(shelf: Shelf, entries: Sequence[Entry], before: dict[str, str | None]) -> list[Entry]:
+    return [
+        each
+        for each in entries
+        if before[each.repository] != each.image and shelf.holds(each.repository, "validated") == each.image
+    ]
 
 
 def _back(shelf: Shelf, moved: Sequence[Entry], before: dict[str, str | None]) -> Iterator[str]:
@@ -205,10 +228,14 @@ def _cleared(shelf: Shelf, repository: str, tag: str) -> Iterator[str]:
     with contextlib.suppress(EnvbuildError):
         shelf.clear(repository, tag)
         return
+    # A registry that cannot do it refuses also where there is nothing to do.
+    with contextlib.suppress(EnvbuildError):
+        if shelf.holds(repository, tag) is None:
+            return
     yield f"{repository}:{tag}"
 
 
-def _resumed(journal: Path, plan: dict[str, Any], sink: Sink) -> dict[str, str | None] | None:
+def _resumed(journal: Path, plan: dict[str, Any], shelf: Shelf, sink: Sink) -> dict[str, str | None] | None:
     """What stood there before a run of the same release that was killed; None where none was.
 
     Raises:
@@ -223,9 +250,11 @@ def _resumed(journal: Path, plan: dict[str, Any], sink: Sink) -> dict[str, str |
         rows = " ".join(str(each.get("environment")) for each in document.get("entries", ()) if isinstance(each, dict))
         raise GateError(
             f"the release {document.get('release')} was begun and not finished",
-            hint=f"Finish it first: envbuild promote --set {document.get('release')} {rows}. "
+            hint=f"Finish it first: envbuild promote --set {document.get('release')} {shelf.option}{rows}. "
             f"Or forget it, and its names stay where they are now: rm {journal}",
         )
+    if document["before"].keys() != {each["repository"] for each in plan["entries"]}:
+        return None
     sink(Note(message=f"going on with the release {plan['release']}, which was begun and not finished"))
     return {str(name): (str(image) if image is not None else None) for name, image in document["before"].items()}
 

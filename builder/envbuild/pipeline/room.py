@@ -29,6 +29,12 @@ _DEEPSPEED = 91_000_000
 # Inspection unpacks one library at a time: at most the whole of torch (the record of h200-cu130).
 _UNPACKED = 1_183_000_000
 
+# How each engine shows what it holds, and lets go of it.
+_ENGINES = {
+    "docker": "docker system df; free the build cache: docker builder prune",
+    "podman": "podman system df; remove images without a name: podman image prune",
+}
+
 # Bytes of memory that one compiler may need. Measured: cc1plus takes 0.66 GB for cpu_adam of DeepSpeed 0.19.7 with
 # torch 2.13. What nvcc takes was not measured, so there is room to spare.
 COMPILER_BYTES = 2 << 30
@@ -99,12 +105,12 @@ def require(bench: Workbench, targets: Sequence[Target], *, at_once: int = 1) ->
         return
     wants: dict[Path, int] = {}
     info = bench.engine.info()
-    if bench.engine.local and info.root and (root := Path(info.root)).is_dir():
+    if bench.engine.local and info.root and _is_there(root := Path(info.root)):
         wants[root] = needed(need_of(bench, target) for target in targets)
     wants[bench.cache] = min(at_once, len(targets)) * _UNPACKED
     by_disk: dict[int, tuple[Path, int]] = {}
     for folder, bytes_ in wants.items():
-        there = next(path for path in (folder, *folder.parents) if path.is_dir())
+        there = next(path for path in (folder, *folder.parents) if _is_there(path))
         device = there.stat().st_dev
         first, before = by_disk.get(device, (there, 0))
         by_disk[device] = (first, before + bytes_)
@@ -114,9 +120,17 @@ def require(bench: Workbench, targets: Sequence[Target], *, at_once: int = 1) ->
             rows = ", ".join(target.env.name for target in targets)
             raise EngineError(
                 f"{folder} has {format_size(free)} free, and building {rows} needs about {format_size(bytes_)}",
-                hint="See what can go: docker system df; free the build cache: docker builder prune. Or build fewer "
+                hint=f"See what can go: envbuild prune --dry-run; {_ENGINES[bench.engine.kind]}. Or build fewer "
                 "rows at a time.",
             )
+
+
+def _is_there(folder: Path) -> bool:
+    """Whether it is a folder that can be asked about: an engine's may lie where only root looks."""
+    try:
+        return folder.is_dir()
+    except OSError:
+        return False
 
 
 def rows_at_once(wanted: int, rows: int, *, cpus: int, memory_bytes: int) -> int:

@@ -28,7 +28,7 @@ def exclusive(bench: Workbench, target_id: str) -> Iterator[None]:
 def running(bench: Workbench) -> Iterator[Run]:
     """This run's identity; leftovers of runs that are gone are removed first."""
     runs, contexts = store.home() / "runs", bench.cache / "contexts"
-    with Run(runs, contexts) as run:
+    with Run(runs, contexts, bench.engine.endpoint) as run:
         for what in sweep(bench.engine, runs, contexts):
             bench.sink(Note(message=f"removed a leftover of a run that ended: {what}"))
         yield run

@@ -34,7 +34,7 @@ class Release:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Every name that it gives, those that move last."""
+        """Its names, those that move last. An image that lacks the tag of its content gets that one too."""
         return tuple(f"{each.repository}:{tag}" for tag in (self.name, "validated") for each in self.entries)
 
     def as_dict(self) -> dict[str, Any]:

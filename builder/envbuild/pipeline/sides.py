@@ -14,22 +14,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from envbuild import facts as facts_of
-from envbuild import process, project
-from envbuild.errors import EngineError, EnvbuildError, InputError
+from envbuild import project
+from envbuild.errors import EnvbuildError, InputError
 from envbuild.facts import Facts
 from envbuild.lock import read
 from envbuild.matrix import MatrixError, tree
 from envbuild.matrix.load import parse, read_bytes
 from envbuild.matrix.merge import Resolver
 from envbuild.model import Environment, Lock
+from envbuild.pipeline.revisions import check_out
 from envbuild.pipeline.workbench import Workbench
 
 WORKING_TREE = "the working tree"
-# What of a revision decides about images, or speaks of them.
-_PARTS = (project.MATRIX, "templates", "facts", "images")
-_KEPT = (project.LOCK_FILE, "record.json", "record.dsse.json")
-_TIMEOUT = 60.0
-_MOST_FILES = 5_000
 _MOST_VALUES = 10_000
 
 
@@ -95,9 +91,9 @@ def revision(bench: Workbench, asked: str) -> Iterator[Side]:
     """
     here = bench.project
     with tempfile.TemporaryDirectory(prefix="envbuild-") as folder:
-        label = _check_out(here.root, asked, Path(folder))
+        label, root = check_out(here.root, asked, Path(folder))
         notes: list[str] = []
-        found = _completed(project.find(Path(folder), Path(folder)), here, label, ("templates", "facts"), notes)
+        found = _completed(project.find(root, root), here, label, ("templates", "facts"), notes)
         yield _read(found, label, False, notes)
 
 
@@ -210,8 +206,7 @@ def _facts(found: project.Project, label: str, notes: list[str]) -> tuple[Facts,
 
 
 def _hashes(folder: Path, name: str) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {f"{name}/{path.relative_to(folder).as_posix()}": _hash(path) for path in files}
+    return {f"{name}/{path.relative_to(folder).as_posix()}": _hash(path) for path in project.files_below(folder)}
 
 
 def _hash(path: Path) -> str:
@@ -219,46 +214,3 @@ def _hash(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-
-
-# git
-
-
-def _check_out(root: Path, revision: str, folder: Path) -> str:
-    """Write what counts of a revision into a folder; returns its name with the commit."""
-    if revision.startswith("-"):
-        raise InputError(f"{revision!r} is neither a path nor a revision", hint="Name a revision such as HEAD~1.")
-    _git(root, "rev-parse", "--git-dir", told=f"{root} is in no git repository, so {revision!r} cannot be a revision")
-    commit = _git(
-        root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}",
-        told=f"{revision!r} is neither a path with a {project.MATRIX} nor a git revision of {root}",
-    ).strip()  # fmt: skip
-    listed = _git(root, "ls-tree", "-r", "-z", "--name-only", commit, "--", *_PARTS, told=f"cannot list {revision}")
-    names = [name for name in listed.split("\0") if name and _counts(name)]
-    if project.MATRIX not in names:
-        raise InputError(f"{revision} ({commit[:8]}) has no {project.MATRIX} in {root}")
-    if len(names) > _MOST_FILES:
-        raise InputError(f"{revision} ({commit[:8]}) has {len(names)} files that would count, too many to read")
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_git(root, "show", f"{commit}:./{name}", told=f"cannot read {name} of {revision}"), newline="")
-    return f"{revision} ({commit[:8]})" if not commit.startswith(revision) else commit[:8]
-
-
-def _counts(name: str) -> bool:
-    parts = name.split("/")
-    if ".." in parts or name.startswith("/"):
-        return False
-    return len(parts) == 3 and parts[2] in _KEPT if parts[0] == "images" else True
-
-
-def _git(root: Path, *arguments: str, told: str) -> str:
-    try:
-        done = process.run(["git", "-C", str(root), *arguments], timeout=_TIMEOUT)
-    except EngineError as error:
-        raise InputError(f"a revision needs git: {error.message}", hint="Name two folders or files instead.") from error
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise InputError(told, hint=said[-1][:300] if said else "")
-    return done.stdout

@@ -9,23 +9,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
 from typing import IO
 
 from envbuild.errors import EngineError
-from envbuild.process.child import GRACE_SECONDS, end, environment, own, signal_group, start
+from envbuild.process.child import GRACE_SECONDS, end, environment, own, start
 from envbuild.process.crew import Member, crew
-from envbuild.process.watching import watch
+from envbuild.process.watching import listen, watch
 
 __all__ = [
-    "Completed", "Member", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "replace", "run", "serve",
+    "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "replace", "run",
     "stream", "watch", "which", "which_all",
 ]  # fmt: skip
 
@@ -108,25 +105,8 @@ def stream(
         EngineError: The program does not exist.
         TimedOut: It ran longer than ``timeout`` seconds; it has been ended.
     """
-    child = start(argv, env=env, cwd=cwd, merged=True)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    timer = None if timeout is None else Timer(timeout, signal_group, (child, signal.SIGTERM))
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
-    assert child.stdout is not None
-    try:
-        for raw in child.stdout:
-            on_line(raw.decode(errors="replace").rstrip("\r\n"))
-        code = child.wait(timeout=GRACE_SECONDS)
-    except BaseException:
-        end(child)
-        raise
-    finally:
-        if timer is not None:
-            timer.cancel()
-        child.stdout.close()
-    if deadline is not None and code != 0 and time.monotonic() >= deadline:
+    code, late = listen(argv, on_line=on_line, env=env, cwd=cwd, timeout=timeout)
+    if late and code != 0:
         raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s")
     return code
 
@@ -174,15 +154,25 @@ def feed(argv: Sequence[str], pieces: Iterable[bytes]) -> Completed:
         return _completed(argv, child, out.read(), err.read())
 
 
-def serve(argv: Sequence[str], connection: int, said: IO[bytes]) -> Callable[[], None]:
-    """Let a program talk with whoever is at the other end of a connection; what it complains about goes to ``said``.
-    Returns a function that ends it.
+class Server:
+    """A program that talks with whoever is at the other end of a connection."""
 
-    Raises:
-        EngineError: The program does not exist.
-    """
-    child = start(argv, stdin=connection, stdout=connection, stderr=said)
-    return lambda: end(child)
+    def __init__(self, argv: Sequence[str], connection: int, said: IO[bytes]) -> None:
+        """Start it; what it complains about goes to ``said``.
+
+        Raises:
+            EngineError: The program does not exist.
+        """
+        self._child = start(argv, stdin=connection, stdout=connection, stderr=said)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended."""
+        return self._child.poll() is not None
+
+    def end(self) -> None:
+        """Have it end."""
+        end(self._child)
 
 
 def last_words(text: str, limit: int = 1000) -> str:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from envbuild.process.child import signal_group, start
+from envbuild.process.child import Lines, signal_group, start
 
 # A member of a crew ends children of its own, each of which has a grace of its own.
 _CREW_GRACE_SECONDS = 30.0
@@ -65,7 +65,7 @@ def crew(
             for key, _ in selector.select(timeout):
                 each = running[key.data]
                 chunk = os.read(key.fd, _CHUNK)
-                for line in each.lines(chunk):
+                for line in each.lines.of(chunk):
                     on_line(key.data, line)
                 if not chunk:
                     selector.unregister(key.fileobj)
@@ -99,14 +99,7 @@ class _Running:
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child
-        self._rest = b""
-
-    def lines(self, chunk: bytes) -> list[str]:
-        """The lines that ``chunk`` completes; an empty one is the end, which completes whatever is left."""
-        *whole, self._rest = (self._rest + chunk).split(b"\n")
-        if not chunk and self._rest:
-            whole.append(self._rest)
-        return [line.decode(errors="replace").rstrip("\r") for line in whole]
+        self.lines = Lines()
 
     def close(self) -> None:
         if self.child.stdout is not None:

@@ -10,6 +10,7 @@ from envbuild.rpmdb.header import Header
 
 # Tags, flags and states: rpm's include/rpm/rpmtag.h, rpmfiles.h and rpmvf.h (4.18).
 _NAME, _VERSION, _RELEASE, _EPOCH, _ARCH, _SIZE, _LONGSIZE = 1000, 1001, 1002, 1003, 1022, 1009, 5009
+_VENDOR, _LICENSE, _SOURCERPM = 1011, 1014, 1044
 _OLDFILENAMES, _BASENAMES, _DIRNAMES, _DIRINDEXES = 1027, 1117, 1118, 1116
 _SIZES, _LONGSIZES, _STATES, _MODES, _DIGESTS, _ALGORITHM = 1028, 5008, 1029, 1030, 1035, 5011
 _LINKS, _FLAGS, _USERS, _VERIFY = 1036, 1037, 1039, 1045
@@ -68,6 +69,9 @@ class Package:
         arch: Empty for the signing keys that rpm keeps as packages.
         size: Bytes of all files.
         algorithm: Of the files' digests, as hashlib calls it; one that is unknown by its number.
+        licence: As the package states it; empty where it does not, like the next two.
+        source: File name of the source package that it was built from.
+        vendor: Who built it.
         files: In the package's order.
         problem: Why its files cannot be told; empty otherwise.
     """
@@ -79,6 +83,9 @@ class Package:
     arch: str
     size: int = 0
     algorithm: str = "md5"
+    licence: str = ""
+    source: str = ""
+    vendor: str = ""
     files: tuple[PackageFile, ...] = ()
     problem: str = ""
 
@@ -107,6 +114,9 @@ def package(header: Header) -> Package:
         arch=header.text(_ARCH),
         size=next(iter(header.numbers(_LONGSIZE) or header.numbers(_SIZE)), 0),
         algorithm=_ALGORITHMS.get(number, f"kind {number}"),
+        licence=header.text(_LICENSE),
+        source=header.text(_SOURCERPM),
+        vendor=header.text(_VENDOR),
         files=_files(header),
         problem="its files are listed as rpm did before version 4, which is not read" if old else "",
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import __version__
+from envbuild.judge.suite import suite_hash
 from envbuild.sbom.part import Contents, Part, Purl
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d
 @functools.cache
 def revision() -> str:
     """What makes documents, as a name: while it is the same, the same image gives the same bytes."""
-    digest = hashlib.sha256(f"{__version__} {version('cyclonedx-python-lib')}".encode())
+    # The suite's hash covers what reads archives, ELF files and RPM databases.
+    digest = hashlib.sha256(f"{__version__} {version('cyclonedx-python-lib')} {suite_hash()}".encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

@@ -13,7 +13,8 @@ from envbuild.sbom.texts import Texts
 COMPILER = "native:compiler"
 
 _OP = re.compile(
-    r"(?P<site>(?:.+/)?(?:site|dist)-packages)/deepspeed/ops/(?:.+/)?(?P<name>[a-z0-9_]+?)_op(?:\.[^/]*)?\.so"
+    # Any folder: one that is installed to be edited lies where its sources are.
+    r"(?:(?P<site>.+)/)?deepspeed/ops/(?:.+/)?(?P<name>[a-z0-9_]+?)_op(?:\.[^/]*)?\.so"
 )
 
 
@@ -49,7 +50,7 @@ def parts(texts: Texts, versions: Mapping[str, str]) -> dict[str, list[Part]]:
         if facts is not None and facts.gpu is not None:
             properties += (("native:gpu:cubin", each) for each in facts.gpu.cubins)
             properties += (("native:gpu:ptx", each) for each in facts.gpu.ptx)
-        site = match["site"]
+        site = match["site"] or ""
         found.setdefault(site, []).append(
             Part(
                 ref=f"op:/{path}",

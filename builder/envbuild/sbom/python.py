@@ -21,7 +21,8 @@ from envbuild.sbom.part import Part, Purl
 from envbuild.sbom.texts import Texts
 
 _METADATA = re.compile(
-    r"(?:(?P<folder>.+)/)?(?:[^/]+\.dist-info/METADATA|[^/]+\.egg-info/PKG-INFO|[^/]+-[^/]+\.egg-info)"
+    r"(?:(?P<folder>.+)/)?(?:[^/]+\.dist-info/METADATA|[^/]+\.egg-info/PKG-INFO|[^/]+\.egg/EGG-INFO/PKG-INFO"
+    r"|[^/]+-[^/]+\.egg-info)"
 )
 _BESIDE = re.compile(r"(?:.+/)?[^/]+\.dist-info/(?:RECORD|INSTALLER|direct_url\.json)")
 _PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages$")
@@ -97,7 +98,7 @@ def _packages(texts: Texts) -> Iterator[Package]:
     for path in texts.paths(_METADATA):
         match = _METADATA.fullmatch(path)
         raw, _ = parse_email(texts.bytes(path))
-        place = path.removesuffix("/METADATA").removesuffix("/PKG-INFO")
+        place = path.removesuffix("/METADATA").removesuffix("/PKG-INFO").removesuffix("/EGG-INFO")
         stem = place.rpartition("/")[2].rpartition(".")[0]
         name, version = raw.get("name") or stem.partition("-")[0], raw.get("version") or stem.partition("-")[2]
         if not name or not version:

@@ -41,11 +41,18 @@ def parts(texts: Texts, release: Release, scratch: Path) -> list[Part]:
 def _part(package: rpmdb.Package, release: Release) -> Part:
     version = f"{package.version}-{package.release}" if package.release else package.version
     epoch = "" if package.epoch is None else str(package.epoch)
-    qualifiers = {"arch": package.arch, "distro": release.label, "epoch": epoch}
+    # Advisories name source packages; scanners look for this qualifier.
+    qualifiers = {"arch": package.arch, "distro": release.label, "epoch": epoch, "upstream": package.source}
     return Part(
         ref=f"rpm:{package.label}" + (f":{epoch}" if epoch else ""),
         name=package.name,
         version=f"{epoch}:{version}" if package.epoch else version,
         purl=Purl(type="rpm", namespace=release.id, name=package.name, version=version, qualifiers=qualifiers),
-        properties=(("rpm:architecture", package.arch),) if package.arch else (),
+        publisher=package.vendor,
+        licences=(package.licence,) if package.licence else (),
+        properties=tuple(
+            (name, value)
+            for name, value in (("rpm:architecture", package.arch), ("rpm:source", package.source))
+            if value
+        ),
     )
