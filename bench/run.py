@@ -3,8 +3,8 @@
     python bench/run.py [--rounds 3] [--only PART]... [--rows 8] [--json FILE] [--record]
 
 A part is rules, diagnose, bundle-io, help, build, step, layers, doctor, size, shipping, size-cuda or rows. The last
-two are measured only where they are asked for: size-cuda weighs the row h200-cu130, which takes 30 GB, and rows builds eight
-rows twice, with nothing in any cache, which takes an hour and 20 GB (--rows 2 for a quick try).
+two are measured only where they are asked for: size-cuda weighs the row h200-cu130, which takes 30 GB, and rows builds
+eight rows twice, with nothing in any cache, which takes an hour and 20 GB (--rows 2 for a quick try).
 
 It builds and proves the row `cpu` first, if that was not done and more is measured than what needs no image. Exit
 code 1 when a limit is exceeded.

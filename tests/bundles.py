@@ -9,10 +9,11 @@ import json
 import random
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from envbuild.bundle import differential, image, wheels, writing
 from envbuild.bundle.fetching import Fetcher
@@ -74,14 +75,9 @@ def source(folder: Path, *layers: bytes, reference: str = "envbuild/test:validat
     """An image as blobs, of layers with one file each."""
     blobs, packed, diff_ids = Blobs(folder), [], []
     for number, content in enumerate(layers):
-        raw = io.BytesIO()
-        with tarfile.open(fileobj=raw, mode="w") as tar:
-            member = tarfile.TarInfo(f"file{number}")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-        diff_ids.append(digest_of(raw.getvalue()))
-        raw.seek(0)
-        data = b"".join(compress(raw.read))
+        raw = tarred({f"file{number}": content})
+        diff_ids.append(digest_of(raw))
+        data = b"".join(compress(io.BytesIO(raw).read))
         packed.append(Descriptor(media_type=OCI_LAYER, digest=digest_of(data), size=len(data)))
         blobs.add(data, packed[-1].digest)
     config = json.dumps({
@@ -179,6 +175,28 @@ class Recipe:
             "repositories": [{"id": "test", "url_masked": "file:///r", "revision": "1", "repomd_sha256": "0" * 64}],
             "targets": [{"name": "empty", "source": "empty", "installs": [each["nevra"] for each in packages]}],
         }  # fmt: skip
+
+
+def tarred(files: Mapping[str, bytes]) -> bytes:
+    """A layer."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return raw.getvalue()
+
+
+def exported(*layers: bytes) -> Callable[[], AbstractContextManager[BinaryIO]]:
+    """An image as ``docker save`` gives it."""
+    config = json.dumps({"rootfs": {"type": "layers", "diff_ids": [digest_of(layer) for layer in layers]}}).encode()
+    names = [f"{number}/layer.tar" for number in range(len(layers))]
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    listing = json.dumps([{"Config": name, "RepoTags": None, "Layers": names}]).encode()
+    members = {name: config, **dict(zip(names, layers, strict=True)), "manifest.json": listing}
+    archive = tarred(members)
+    return lambda: contextlib.closing(io.BytesIO(archive))
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int, int]]:

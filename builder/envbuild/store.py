@@ -259,6 +259,28 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def sync_disk(folder: Path) -> None:
+    """Have everything that was written to the disk of a folder on it: one wait for thousands of small files.
+
+    Raises:
+        OSError: The disk failed, or is full after all.
+    """
+    import ctypes
+
+    # Python has no name for syncfs(2) of Linux.
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if syncfs(descriptor) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+    finally:
+        os.close(descriptor)
+
+
 def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)

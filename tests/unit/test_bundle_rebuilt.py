@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
-import io
-import json
 import struct
-import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
+from bundles import exported, tarred
 from envbuild.bundle import rebuilt
 from envbuild.errors import BundleError
 from native_made import EXTRA, VERNEED, made
@@ -63,40 +58,10 @@ def installed() -> dict[str, bytes]:
     }
 
 
-def export(*layers: dict[str, bytes]) -> rebuilt.Open:
-    """As ``docker save`` gives it."""
-    packed = []
-    for files in layers:
-        raw = io.BytesIO()
-        with tarfile.open(fileobj=raw, mode="w") as tar:
-            for name, data in files.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        packed.append(raw.getvalue())
-    diff_ids = [f"sha256:{hashlib.sha256(data).hexdigest()}" for data in packed]
-    config = json.dumps({"rootfs": {"type": "layers", "diff_ids": diff_ids}}).encode()
-    names = [f"{number}/layer.tar" for number in range(len(packed))]
-    name = f"{hashlib.sha256(config).hexdigest()}.json"
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        listing = json.dumps([{"Config": name, "RepoTags": None, "Layers": names}]).encode()
-        for path, data in [(name, config), *zip(names, packed, strict=True), ("manifest.json", listing)]:
-            member = tarfile.TarInfo(path)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-
-    @contextlib.contextmanager
-    def opened() -> Iterator[BinaryIO]:
-        yield io.BytesIO(out.getvalue())
-
-    return opened
-
-
 def rebuild(tmp_path: Path, name: str, *layers: dict[str, bytes]) -> rebuilt.Rebuilt:
     folder = tmp_path / name
     folder.mkdir()
-    return rebuilt.rebuild(export(*layers), "deepspeed", folder)
+    return rebuilt.rebuild(exported(*map(tarred, layers)), "deepspeed", folder)
 
 
 def test_the_wheel_holds_what_was_installed_and_nothing_of_the_installer(tmp_path: Path) -> None:

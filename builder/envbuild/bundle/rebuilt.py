@@ -234,7 +234,7 @@ def _tag(metadata: str, name: str) -> str:
     if not tags or any(len(each) != 3 for each in tags):
         raise _not_as_installed(name, "its WHEEL names no tag")
     build = next((value.strip() for key, value in lines if key == "Build"), "")
-    parts = [".".join(dict.fromkeys(each[position] for each in tags)) for position in range(3)]
+    parts = [".".join(sorted({each[position] for each in tags})) for position in range(3)]
     return "-".join([build, *parts] if build else parts)
 
 

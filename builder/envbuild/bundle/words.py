@@ -16,7 +16,7 @@ KEY = "keys/bundle.asc"
 # In no manifest's list of files; the sums have them all but themselves and their signature.
 AFTER = frozenset({MANIFEST, CONF, PROVENANCE, SUMS, SIGNATURE})
 PREFIX = "/opt/envbuild"
-MAX_FILES = 200_000
+MAX_FILES = 100_000
 
 # What is a path on every medium that a bundle may travel on, VFAT among them, and one word for every shell: no part
 # begins with a dot or a dash or ends with a dot, and none has two dots in a row.
@@ -37,7 +37,7 @@ Instant = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}
 Bytes = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
 Part = Literal["rpms", "wheels", "image", "doctor"]
 PARTS: tuple[Part, ...] = ("rpms", "wheels", "image", "doctor")
-MAX_MANIFEST = 128 << 20
+MAX_MANIFEST = 64 << 20
 # What systems leave on media that they mount: nothing of it is ever read.
 DROPPINGS = frozenset({"lost+found", "System Volume Information", "$RECYCLE.BIN", ".Trashes", ".DS_Store", "TRANS.TBL"})
 # In a volume, beside files of the bundle: what it is, the pieces of files that were cut, and where these lie.

@@ -28,6 +28,7 @@ FilePart = Literal["rpms", "wheels", "image", "doctor", "common"]
 Told = Callable[[int], None]
 _BLOCK = 1 << 20
 _LINES = 4
+_LARGE = 8 << 20
 _PROGRAM = 0o755
 _PLAIN = 0o644
 
@@ -47,6 +48,7 @@ class Draft:
     told: Told = lambda count: None
     base: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     files: dict[str, File] = field(default_factory=dict)
+    _folders: set[Path] = field(default_factory=set)
     _coming: list[Future[File]] = field(default_factory=list)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_LINES))
 
@@ -125,7 +127,8 @@ class Draft:
         if not sums.is_path(path):
             raise BundleError(f"{path[:100]!r} cannot be the path of a file in a bundle")
         place = self.folder / path
-        store.make_folder(place.parent)
+        if place.parent not in self._folders:
+            self._folders.add(store.make_folder(place.parent))
         return place
 
     def _keep(self, file: File) -> File:
@@ -240,7 +243,9 @@ def _written(place: Path, path: str, pieces: Iterable[bytes], part: FilePart, *,
                 size += len(piece)
                 told(len(piece))
             os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            # Of the small ones, which may be thousands, `_settle_folders` takes care all at once.
+            if size >= _LARGE:
+                os.fsync(file.fileno())
     except FileExistsError as error:
         raise BundleError(f"{path} is written twice: two different files have this name") from error
     except OSError as error:
@@ -259,8 +264,8 @@ def _settle_folders(work: Path, created: str) -> None:
             for name in names:
                 os.utime(Path(folder, name), (seconds, seconds))
             Path(folder).chmod(0o755)
-            store.sync_folder(Path(folder))
             os.utime(folder, (seconds, seconds))
+        store.sync_disk(work)
     except OSError as error:
         raise disk_error(work, error) from error
 
