@@ -121,6 +121,7 @@ class Recipe:
     rpms: dict[str, bytes] = field(default_factory=lambda: {"a-1-1.x86_64.rpm": noise(300_000, "a")})
     wheels: tuple[Path, Lock] | None = None
     image: image.Source | None = None
+    evidence: dict[str, bytes] = field(default_factory=dict)
     doctor: bytes = b"#!/usr/bin/env python3\n"
     scripts: tuple[str, ...] = ("install.sh", "verify.sh", "assemble.sh")
 
@@ -156,14 +157,16 @@ class Recipe:
         if self.image is not None:
             path = "images/test.oci.tar"
             draft.stream(path, image.archive(self.image), "image")
-            yield "image", image.described(self.image, path)
+            beside = [draft.write(f"images/evidence/{name}", data, "image") for name, data in self.evidence.items()]
+            yield "image", image.described(self.image, path, tuple(sorted(file.path for file in beside)))
 
     def _rpms(self, draft: writing.Draft) -> dict[str, Any]:
         packages = []
         for name, content in self.rpms.items():
             cached = self.cache / "rpms" / name
             cached.parent.mkdir(parents=True, exist_ok=True)
-            cached.write_bytes(content)
+            if not cached.is_file() or cached.read_bytes() != content:
+                cached.write_bytes(content)
             sha256, path = hashlib.sha256(content).hexdigest(), f"rpms/Packages/{name}"
             draft.copy(path, cached, sha256, "rpms")
             packages.append({"nevra": name.removesuffix(".rpm"), "path": path, "sha256": sha256, "bytes": len(content),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
+import resource
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,9 @@ from envbuild.bundle.inspect import inspect
 from envbuild.bundle.tree import Tree, Unreadable
 from envbuild.bundle.verify import Verified, Wanted, verify
 from envbuild.errors import BundleError, EngineError, InputError
-from envbuild.evidence import keys
+from envbuild.evidence import Evidence, Host, Identity, keys
 from envbuild.evidence.signing import unseal
-from envbuild.model import Severity
+from envbuild.model import Level, Severity
 
 
 @pytest.fixture(autouse=True)
@@ -184,6 +187,22 @@ def test_what_fails_leaves_nothing_and_what_was_killed_is_no_obstacle(recipe: Re
     with pytest.raises(EngineError, match="cannot read"), writing.drafting(tmp_path / "b", CREATED) as draft:
         draft.copy("x", tmp_path / "nowhere", "0" * 64, "rpms")
     assert contents(tmp_path / "b") == before
+
+
+def test_a_full_disk_leaves_nothing_and_says_so(recipe: Recipe, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk's: the kernel refuses in the same place."""
+    recipe.write(tmp_path / "b")
+    before, limits = contents(tmp_path / "b"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, limits[1]))
+    try:
+        with pytest.raises(EngineError, match="cannot write"):
+            recipe.write(tmp_path / "b")
+        with pytest.raises(EngineError, match="cannot write"):
+            volumes.write(tmp_path / "b", 600_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert contents(tmp_path / "b") == before
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith((".", "b"))} <= {"b", "blobs", "b.vol01"}
 
 
 def test_nothing_of_somebody_elses_is_replaced(recipe: Recipe, tmp_path: Path) -> None:
@@ -354,6 +373,39 @@ def test_other_programs_read_the_provenance(recipe: Recipe, tmp_path: Path) -> N
     assert made.image is not None
     digests = {each.digest["sha256"] for each in said.build_definition.resolved_dependencies}
     assert made.image.manifest_digest.removeprefix("sha256:") in digests
+
+
+def evidence_of(digest: str, level: Level) -> bytes:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    record = Evidence(
+        schema="envbuild.evidence/1", environment="cpu", target_id=None, level=level, suite="5" * 64, envbuild="0",
+        image=Identity(config_digest=digest, diff_ids=()), platform="linux/amd64", size_bytes=5, base={}, claims={},
+        content={}, portability={}, smoke={}, findings=(), started=now, finished=now, seconds={},
+        host=Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e"),
+    )  # fmt: skip
+    return record.model_dump_json(by_alias=True).encode()
+
+
+def test_evidence_in_a_bundle_is_of_its_image_and_shows_what_is_said(recipe: Recipe, tmp_path: Path) -> None:
+    assert recipe.image is not None
+    recipe.image = replace(recipe.image, level=Level.CPU)
+    own = recipe.image.parsed().config.digest
+    recipe.evidence = {
+        "cpu.json": evidence_of(own, Level.CPU),
+        "cpu.dsse.json": b"{}",
+        "b.json": evidence_of(own, Level.BUILT),
+    }
+    recipe.write(tmp_path / "good")
+    assert seen(tmp_path / "good").findings == ()
+    for files, said in (
+        ({"cpu.json": evidence_of(f"sha256:{'0' * 64}", Level.CPU)}, "no evidence of the image"),
+        ({"cpu.json": b"{}"}, "no evidence of the image"),
+        ({"b.json": evidence_of(own, Level.BUILT)}, "shows level cpu"),
+        ({}, "shows level cpu"),
+    ):
+        recipe.evidence = files
+        recipe.write(tmp_path / "bad")
+        assert any(said in each.message for each in seen(tmp_path / "bad").findings), files
 
 
 # --- only what is new -------------------------------------------------------------------------------------------------

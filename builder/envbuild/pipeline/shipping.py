@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from envbuild import evidence
 from envbuild.bundle.image import Source
+from envbuild.bundle.writing import Draft
 from envbuild.engines import ImageInfo
+from envbuild.evidence.record import MAX_BYTES
 from envbuild.model import Level
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.packing import Layers, Packing, config_descriptor
@@ -18,6 +20,8 @@ from envbuild.registry import Descriptor
 from envbuild.registry.manifests import OCI_MANIFEST, digest_of, dump
 
 _LINES = 4
+# An envelope is the record once more, in base64.
+_MAX_EVIDENCE = 2 * MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,25 @@ def from_registry(bench: Workbench, image: Remote, named: Named) -> Source:
     return Source(
         manifest=image.manifest.raw, config=image.config, blobs=own, reference=named.reference, level=named.level
     )
+
+
+def evidence_beside(draft: Draft, info: ImageInfo, environment: str) -> tuple[str, ...]:
+    """Put what a row's image has proved into a bundle, with its signatures; returns the paths.
+
+    Raises:
+        BundleError: Two records have one name.
+        EngineError: A record cannot be read, or the disk.
+    """
+    written: list[str] = []
+    for record, path in evidence.every(info.id, info.diff_ids):
+        if record.environment != environment:
+            continue
+        envelope = evidence.envelope_of(path)
+        for each in (path, *([envelope] if envelope.is_file() else [])):
+            place = f"images/evidence/{each.name.replace('+', '-')}"
+            draft.write(place, evidence.read_bounded(each, _MAX_EVIDENCE), "image")
+            written.append(place)
+    return tuple(sorted(written))
 
 
 def _kept_config(bench: Workbench, info: ImageInfo) -> bytes | None:
