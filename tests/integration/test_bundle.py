@@ -79,6 +79,36 @@ def test_a_signed_bundle_is_the_same_bytes_each_time_and_gpgv_and_sha256sum_agre
         assert verify(place, Wanted(fingerprint=fingerprint)).findings == ()
 
 
+HANGS = """
+import signal, sys
+sys.path.insert(0, {tests!r})
+import bundles, envbuild.bundle.writing as writing
+from pathlib import Path
+def told(count):
+    print("writing", flush=True)
+    signal.pause()
+real = writing.drafting
+writing.drafting = lambda target, created, base: real(target, created, base=base, told=told)
+folder = Path({folder!r})
+image = bundles.source(folder / "blobs", bundles.noise(400_000, "one"))
+bundles.Recipe(cache=folder / "cache", image=image).write(folder / "b")
+"""
+
+
+def test_after_kill_9_the_next_export_is_as_if_nothing_had_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENVBUILD_HOME", str(tmp_path / "home"))
+    program = HANGS.format(tests=str(Path(bundles.__file__).parent), folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"writing\n"
+        child.kill()
+    assert (tmp_path / ".b.part").is_dir() and not (tmp_path / "b").exists()
+    recipe(tmp_path).write(tmp_path / "b")
+    recipe(tmp_path).write(tmp_path / "other")
+    assert contents(tmp_path / "b") == contents(tmp_path / "other") and not (tmp_path / ".b.part").exists()
+
+
 def test_a_bundle_of_somebody_else_is_refused_however_it_is_made_up(key: Path, tmp_path: Path) -> None:
     signing.make(tmp_path / "mallory.asc", "Tests of bundles <tests@example.com>")
     with signing.signer(str(key)) as signer:

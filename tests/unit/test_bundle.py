@@ -161,6 +161,8 @@ def test_two_exports_are_the_same_bytes_permissions_and_times(recipe: Recipe, tm
     assert contents(tmp_path / "one").keys() == contents(tmp_path / "two").keys()
     assert contents(tmp_path / "one" / "b") == contents(tmp_path / "two" / "b")
     assert (tmp_path / "one/b/install.sh").stat().st_mode & 0o777 == 0o755
+    moment = datetime.datetime.fromisoformat(CREATED.replace("Z", "+00:00")).timestamp()
+    assert {time for _, _, time in contents(tmp_path / "one/b").values()} == {moment}
     # A third one, in place of the first.
     recipe.write(tmp_path / "one" / "b", seals)
     assert contents(tmp_path / "one" / "b") == contents(tmp_path / "two" / "b")
@@ -483,6 +485,13 @@ def test_every_byte_is_in_one_volume_and_no_volume_is_too_large(found: list[int]
         assert taken <= limit
     shuffled = dict(sorted(sizes.items(), key=lambda item: hash(item[0])))
     assert volumes.plan(shuffled, known, limit, 10_000) == made
+
+
+def test_the_largest_files_go_first_so_that_small_ones_fill_the_gaps() -> None:
+    sizes = {"a": 300_000, "b": 300_000, "c": 700_000, "d": 700_000}
+    known = dict.fromkeys(sizes, "0" * 64)
+    made = volumes.plan(sizes, known, 1_100_000, 0)
+    assert [[piece.path for piece in volume] for volume in made] == [["a", "c"], ["b", "d"]]
 
 
 def test_volumes_are_looked_at_one_by_one_and_together_are_the_bundle(recipe: Recipe, tmp_path: Path) -> None:
