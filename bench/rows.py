@@ -31,7 +31,7 @@ ROW = "cpu"
 # The C++ of the ops is the same in the first two, and in no other two neighbours from 0.18.9 to 0.19.8 (compared in the
 # archives on PyPI). That all of them compile with the torch of the row was not tried: one that does not ends the run.
 DEEPSPEED = ("0.19.0", "0.19.1", "0.19.8", "0.19.7", "0.19.6", "0.19.5", "0.19.4", "0.19.3")
-# The two ops that training on the CPU cannot do without, so that a build takes minutes. Before 0.19.8 the second one has
+# The two ops that training on the CPU cannot do without: a build takes minutes. Before 0.19.8 the second one has
 # AVX-512 and does not ask the CPU: rows that claim less would be refused, rightly.
 OPS, CPU = ["cpu_adam", "deepspeed_shm_comm"], "x86-64-v4"
 # The limits are those of all eight.

@@ -6,8 +6,11 @@ must not raise.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+
+_FLAGS = re.compile(r"^((?:\[[^\]]*\] )?RUN)(?: --\S+)+ ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,11 @@ class WorkDone:
 
 Event = PhaseStarted | PhaseDone | StepStarted | StepLine | StepDone | Note | WorkDone
 Sink = Callable[[Event], None]
+
+
+def step_text(name: str) -> str:
+    """A step's name on one line, without the mounts and other flags of a RUN."""
+    return _FLAGS.sub(r"\1 ", " ".join(name.split()))
 
 
 def discard(event: Event) -> None:

@@ -81,6 +81,18 @@ def test_what_both_check_holds_for_the_shipped_rows(cli: Any) -> None:
         assert done.code == 0, done.err + done.out
 
 
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_whoever_sets_it_up_is_told_whose_evidence_counts(name: str) -> None:
+    # envbuild.toml is not committed (init's .gitignore), and nothing else says whom pull and promote --remote trust.
+    text = (FOLDER / name).read_text()
+    header = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    document: Any = yaml.safe_load(text)
+    # GitLab hands its variables to every job; GitHub those that are asked for.
+    given = document["env"].get("ENVBUILD_TRUST_KEYS", "") if name == "github.yml" else "vars.ENVBUILD_TRUST_KEYS"
+    variable = re.search(r"vars\.(\w+)", given)
+    assert variable is not None and variable[1] in header
+
+
 BUILT = {
     "proven": {"exit_code": 0, "error": None},
     "waiting": {"exit_code": 5, "error": {"findings": [{"severity": "warning"}]}},

@@ -432,7 +432,14 @@ def test_without_a_registry_it_is_said_how_to_name_one(command: list[str], cli: 
 
 
 def test_a_registry_that_does_not_answer_is_exit_code_3(cli: Any) -> None:
-    refused(cli("pull", "cpu", "--registry", "127.0.0.1:1/team"), 3, "127.0.0.1:1", "does not answer")
+    # It never answered: whether it is the right one comes first.
+    said = (r"does not answer \(connection refused\)", "Is 127.0.0.1:1 its address", "--registry NAME")
+    refused(cli("pull", "cpu", "--registry", "127.0.0.1:1/team"), 3, *said)
+    # That nobody answers is not that there is nothing.
+    refused(cli("images", "--remote", "--registry", "127.0.0.1:1/team"), 3, "127.0.0.1:1", "connection refused")
+    refused(cli("pull", "team.example/envbuild/cpu:1", "--registry", "a.example"), 2, "is an image", "--image-only")
+    for command in ("pull", "push", "images", "promote"):
+        refused(cli(command, "cpu", "--registry", "http://x y"), 2, "--registry: registry.name: has to be a registry")
     document(cli("pull", "cpu", "--registry", "127.0.0.1:1/team", "--json", "-q"), 3, "registry")
 
 

@@ -316,3 +316,18 @@ def test_the_tab_key_knows_the_project_that_the_line_names(shell: str, cli: Any,
     assert complete(cli, shell, "envbuild show h200", cwd=tmp_path) == ["h200-cu130"], "the packaged matrix"
     (project / "matrix.yaml").write_text("[")
     assert complete(cli, shell, f"envbuild show --project {project} h200", cwd=tmp_path) == []
+
+
+def test_every_row_is_new_where_there_was_no_matrix(cli: Any, repository: Path) -> None:
+    root = repository.parent
+    git(root, "checkout", "-q", "--orphan", "empty")
+    git(root, "rm", "-rq", "--cached", ".")
+    git(root, "commit", "-q", "--allow-empty", "-m", "before")
+    git(root, "symbolic-ref", "HEAD", "refs/heads/main")
+    git(root, "reset", "-q")
+    done = cli("build", "cpu", "h200-cu130", "--changed-since", "empty", "--dry-run", "--json")
+    assert [plan["environment"] for plan in done.json["plans"]] == ["cpu", "h200-cu130"]
+    assert "changed since empty: cpu, h200-cu130 (of 2)" in done.err
+    assert "no row (of 2)" in cli("build", "cpu", "h200-cu130", "--changed-since", "main", "--dry-run").err
+    lost = cli("build", "cpu", "--changed-since", "1" * 40, "--dry-run")
+    assert lost.code == 2 and "nor a git revision" in lost.err

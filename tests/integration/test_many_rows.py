@@ -163,7 +163,8 @@ def test_rows_that_changed_since_a_revision(project: Path, store_home: Path) -> 
     matrix.write_text(yaml.safe_dump(document))
     done = build(project, store_home, "--changed-since", "HEAD", "--dry-run", "--json")
     assert [plan["environment"] for plan in json.loads(done.stdout)["plans"]] == ["away"]
-    assert build(project, store_home, "--changed-since", "nowhere").returncode == 2
+    nowhere = build(project, store_home, "--changed-since", "nowhere")
+    assert nowhere.returncode == 2
 
 
 def test_an_interruption_says_what_became_of_each_row(project: Path, store_home: Path) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from envbuild.cli.display import make_sink, make_sinks, seconds_text, step_text
+from envbuild.cli.display import make_sink, make_sinks, seconds_text
 from envbuild.cli.live import Live
-from envbuild.events import Event, Note, PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted, WorkDone
+from envbuild.events import Event, Note, PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted, WorkDone, step_text
 
 TERM = {"TERM": "xterm-256color"}
 RUN = "[wheels 3/7] RUN --mount=type=secret,id=pip --network=host   set -eu;  pip install torch"

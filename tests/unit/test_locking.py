@@ -290,7 +290,7 @@ def test_a_lock_that_is_missing_or_stale_is_named_and_hides_no_dockerfile(bench:
     lock_path(bench, "h100-cu121").unlink()
     found = check_images(bench, ["h100-cu121"], everything=False)
     assert about(found, "h100-cu121") == [("lock", Severity.ERROR)]
-    assert found[0].fix == "envbuild lock h100-cu121 --allow-unresolved"
+    assert found[0].fix == "envbuild lock h100-cu121 (where its wheels cannot be had: --allow-unresolved)"
     replace(bench.project.matrix, '      version: "2.13.0"', '      version: "2.12.1"')
     changed = Workbench(project_folder=bench.project.root, environ=bench.environ)
     assert about(check_images(changed, ["cpu"], everything=False), "cpu") == [("lock", Severity.ERROR)]

@@ -16,6 +16,7 @@ import pytest
 from envbuild.cli import failure, lines, many
 from envbuild.cli.building import Asked
 from envbuild.cli.display import make_sinks
+from envbuild.engines import building
 from envbuild.errors import GateError
 from envbuild.events import Event, Note, PhaseDone, PhaseStarted, StepDone, StepLine, StepStarted, WorkDone
 from envbuild.pipeline import room
@@ -190,3 +191,24 @@ def test_a_row_of_its_own_is_asked_for_in_full() -> None:
         "--project=/p", "--engine=podman", "--key=k.pem", "--allow-level=cpu", "--timeout=60.0", "--smoke-timeout=30.0",
         "--compilers=3", "--no-cache", "--force", "--", "-row",
     ]  # fmt: skip
+
+
+def test_a_failure_in_the_table_fits_the_reader_and_its_step_has_a_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    mounts = " ".join(f"--mount=type=secret,id=a-secret-{number},mode=0444" for number in range(9))
+    step = building.short(f"[toolchain 2/2] RUN {mounts} : install the compiler; set -eu; {'x' * 300}")
+    assert step.startswith("[toolchain 2/2] RUN : install the compiler") and len(step) == 200
+    error = {"message": f"build step failed: {step}\n  E: no such package", "exit_code": 4}
+    told = ("error: all of it", f"  {step}")
+    failed = Outcome(row="a-row", status="failed", exit_code=4, seconds=61, error=error, told=told)
+    many._print(
+        [failed, Outcome(row="b", status="built", exit_code=0, image={"tags": ["b:1"], "level": "cpu"})], json=False
+    )
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["ROW", "STATUS", "LEVEL", "TIME", "TAG"] and second.endswith("b:1")
+    assert len(first) <= 80 and "[toolchain 2/2] RUN :" in first, first
+    # Who reads the log of a CI sees no document.
+    many._print([failed], json=True)
+    assert "error: all of it" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from types import FrameType
@@ -135,7 +136,10 @@ def _outcome(*, as_json: bool) -> int:
 def _in_words(error: OSError) -> EngineError:
     """What no room has put into words, such as a log that cannot be written."""
     reason = error.strerror or str(error)
-    return EngineError(f"{error.filename}: {reason}" if error.filename is not None else reason)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "envbuild prune --dry-run says what of its own can go; it writes to ENVBUILD_HOME, [paths] cache and TMPDIR."
+    message = f"{error.filename}: {reason}" if error.filename is not None else reason
+    return EngineError(message, hint=hint if full else "")
 
 
 def _usage(error: Any) -> EnvbuildError:

@@ -98,8 +98,8 @@ def build(
     """Build rows' images, prove each by a real ZeRO-3 offload step, and only then tag it.
 
     A row that fails does not stop the others. Exit codes, of several rows the highest: 0 tagged or up to date, 1 a row
-    breaks a rule, 3 engine, network or disk, 4 a build step failed, 5 an image does not pass or its evidence is too
-    weak. Nothing of a row is tagged unless its exit code is 0.
+    breaks a rule, 2 its input is no good, 3 engine, network or disk, 4 a build step failed, 5 an image does not pass or
+    its evidence is too weak. Nothing of a row is tagged unless its exit code is 0.
     """
     asked = Asked(
         no_cache=no_cache, record=record, force=force, allow_level=allow_level, gpus=gpus, timeout=timeout,

@@ -15,12 +15,22 @@ from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import TextIO
 
-from envbuild.events import Event, Note, PhaseDone, PhaseStarted, Sink, StepDone, StepLine, StepStarted, WorkDone
+from envbuild.events import (
+    Event,
+    Note,
+    PhaseDone,
+    PhaseStarted,
+    Sink,
+    StepDone,
+    StepLine,
+    StepStarted,
+    WorkDone,
+    step_text,
+)
 
 # BuildKit's own errands, such as reading the Dockerfile, and the naming of a base; worth a line only when they fail.
 _PLAIN_WIDTH = 100
 _ERRAND = re.compile(r"^\[(?:internal\]|[^\]]*\] FROM ).*", re.DOTALL)
-_FLAGS = re.compile(r"^((?:\[[^\]]*\] )?RUN)(?: --\S+)+ ")
 
 
 @contextlib.contextmanager
@@ -69,11 +79,6 @@ def seconds_text(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}m {rest:02d}s"
     return f"{minutes // 60}h {minutes % 60:02d}m"
-
-
-def step_text(name: str) -> str:
-    """A step's name on one line, without the mounts and other flags of a RUN."""
-    return _FLAGS.sub(r"\1 ", " ".join(name.split()))
 
 
 def is_errand(name: str) -> bool:

@@ -12,8 +12,19 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from envbuild.cli.display import is_errand, seconds_text, step_text
-from envbuild.events import Event, Note, PhaseDone, PhaseStarted, Sink, StepDone, StepLine, StepStarted, WorkDone
+from envbuild.cli.display import is_errand, seconds_text
+from envbuild.events import (
+    Event,
+    Note,
+    PhaseDone,
+    PhaseStarted,
+    Sink,
+    StepDone,
+    StepLine,
+    StepStarted,
+    WorkDone,
+    step_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

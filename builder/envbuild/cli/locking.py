@@ -143,7 +143,7 @@ def _check_locks(bench: Workbench, names: list[str], *, json: bool, timeout: flo
         if made is None and said is not None and said.severity is Severity.INFO:
             said = Finding(
                 rule="lock", severity=Severity.ERROR, subject=name, message="there is no lock",
-                fix=f"{fix} --allow-unresolved",
+                fix=f"{fix} (where its wheels cannot be had: --allow-unresolved)",
             )  # fmt: skip
         elif made is not None and not made.resolved and would_resolve(bench, row, timeout=timeout):
             message = "the lock is unresolved, and what it misses can be had here"

@@ -14,9 +14,9 @@ from envbuild import process
 from envbuild.cli import failure, lines, output
 from envbuild.cli import options as opt
 from envbuild.cli.building import Asked, image_of, one, planned
-from envbuild.cli.display import make_sinks, seconds_text, step_text
+from envbuild.cli.display import make_sinks, seconds_text
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError
-from envbuild.events import Note, Sink, WorkDone
+from envbuild.events import Note, Sink, WorkDone, step_text
 from envbuild.pipeline.many import (
     FAILED,
     INTERRUPTED_ROW,
@@ -33,6 +33,7 @@ from envbuild.pipeline.workbench import Workbench
 _TAIL = 15
 # Of an error, in a line that has more to say; all of it is told elsewhere.
 _ERROR_WIDTH = 100
+_LEAST_ERROR_WIDTH = 24
 # The folder of the package comes last, and the current folder not at all: python -m would take modules from there.
 _PROGRAM = "import sys; sys.path[:] = [*filter(None, sys.path), {folder!r}]; from envbuild.__main__ import main; main()"
 
@@ -231,27 +232,28 @@ def _plans(bench: Workbench, names: Sequence[str], *, json: bool) -> None:
 
 
 def _print(outcomes: Sequence[Outcome], *, json: bool) -> None:
-    if json:
-        output.document("build", images=[outcome.as_dict() for outcome in outcomes])
-        return
+    # With --json too: who reads the log of a CI sees no document.
     for outcome in outcomes:
         if outcome.told:
             output.narrate(output.paint(f"{outcome.row}:", "1", stream=sys.stderr))
             for line in outcome.told:
                 output.narrate(f"  {line}")
-    output.table(
-        ("ROW", "STATUS", "LEVEL", "TIME", "TAG"),
-        [
-            (
-                each.row, each.status, str(each.image.get("level") or "-"),
-                seconds_text(each.seconds) if each.seconds >= 1 else "-",
-                next(iter(each.image.get("tags", ())), "") or _first_line(each) or "-",
-            )
-            for each in outcomes
-        ],
-    )  # fmt: skip
+    if json:
+        output.document("build", images=[outcome.as_dict() for outcome in outcomes])
+        return
+    before = [("ROW", "STATUS", "LEVEL", "TIME"), *map(_cells, outcomes)]
+    taken = sum(max(map(len, column)) + 2 for column in zip(*before, strict=True))
+    room = max(_LEAST_ERROR_WIDTH, output.width() - taken)
+    last = [next(iter(each.image.get("tags", ())), "") or _first_line(each, room) or "-" for each in outcomes]
+    header, *rows = ((*cells, tag) for cells, tag in zip(before, ["TAG", *last], strict=True))
+    output.table(header, rows)
 
 
-def _first_line(outcome: Outcome) -> str:
-    text = step_text(str(outcome.error.get("message", "")).partition("\n")[0])
-    return text if len(text) <= _ERROR_WIDTH else f"{text[: _ERROR_WIDTH - 3]}..."
+def _cells(outcome: Outcome) -> tuple[str, str, str, str]:
+    took = seconds_text(outcome.seconds) if outcome.seconds >= 1 else "-"
+    return outcome.row, outcome.status, str(outcome.image.get("level") or "-"), took
+
+
+def _first_line(outcome: Outcome, room: int = _ERROR_WIDTH) -> str:
+    text = step_text(str(outcome.error.get("message", "")).partition("\n")[0]).rstrip(":")
+    return text if len(text) <= room else f"{text[: room - 3]}..."

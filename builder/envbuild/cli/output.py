@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +85,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequen
     """Columns under a header, as wide as their content.
 
     Args:
+        rows: A cell may have several lines: they stand under one another where somebody reads, and in a pipe in one,
+            with commas between them.
         spare: Columns that a narrow reader can do without, first what goes first. Only where somebody reads: a pipe
             gets all of them.
     """
-    lines = [tuple(header), *(tuple(row) for row in rows)]
+    lines = [tuple(header), *(line for row in rows for line in _stacked(row))]
     columns = list(range(len(header)))
     widths = [max(len(line[column]) for line in lines) for column in columns]
     gone = []
@@ -102,6 +104,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequen
         text(paint(joined, "1") if number == 0 else joined)
     if gone:
         narrate(f"note: {width()} columns have no room for {', '.join(gone)}; --json has everything")
+
+
+def _stacked(row: Sequence[str]) -> list[tuple[str, ...]]:
+    if not _is_read():
+        return [tuple(cell.replace("\n", ",") for cell in row)]
+    cells = [cell.splitlines() or [""] for cell in row]
+    return [
+        tuple(cell[number] if number < len(cell) else "" for cell in cells) for number in range(max(map(len, cells)))
+    ]
 
 
 def wrapped(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -149,6 +160,14 @@ def paragraph(before: str, words: str) -> None:
     inner = textwrap.wrap(words, max(16, width() - len(before)), break_on_hyphens=False, break_long_words=False)
     for number, line in enumerate(inner or [""]):
         text((before if number == 0 else " " * len(before)) + line)
+
+
+def plan(values: Mapping[str, Any]) -> None:
+    """What ``--json`` would give of a plan, in two columns: a list has a line for each of its values."""
+    pairs(
+        (name, "\n".join(map(str, value)) if isinstance(value, (list, tuple)) else "-" if value is None else str(value))
+        for name, value in values.items()
+    )
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:

@@ -62,7 +62,7 @@ def push(
     elif json:
         output.document("push", plan=planned.as_dict())
     elif done is None:
-        output.pairs([(name, str(value)) for name, value in planned.as_dict().items()])
+        output.plan(planned.as_dict())
     else:
         for tag in planned.tags:
             output.text(f"{planned.repository}:{tag}")
@@ -135,7 +135,7 @@ def pull(
     if not quiet:
         output.findings(found.findings, narrated=True)
     if info is None:
-        output.pairs([(name, str(value)) for name, value in found.as_dict().items()])
+        output.plan(found.as_dict())
         return
     for tag in found.tags:
         output.text(tag)
@@ -209,13 +209,19 @@ def images(
                     raise
                 bench.sink(Note(message=error.message, level="warning"))
         if remote or (not local and bench.site.registry.name):
-            found += listing.remote(bench, need_registry(bench), rows)
+            try:
+                found += listing.remote(bench, need_registry(bench), rows)
+            except EnvbuildError as error:
+                if remote:
+                    raise
+                bench.sink(Note(message=f"the registry's are not listed: {error.message}", level="warning"))
     if json:
         output.document("images", images=[each.as_dict() for each in found])
     elif found:
         _table(found)
     else:
-        output.narrate("no image of these rows; build one: envbuild build ENV, or pull it: envbuild pull ENV")
+        push = "push one: envbuild push ENV" if remote and not local else "or pull it: envbuild pull ENV"
+        output.narrate(f"no image of these rows; build one: envbuild build ENV, {push}")
 
 
 def _table(found: list[Listed]) -> None:
@@ -232,7 +238,7 @@ def _table(found: list[Listed]) -> None:
                 each.environment,
                 each.where,
                 each.repository or "<none>",
-                ",".join(each.tags) or "<none>",
+                "\n".join(_names(each)) or "<none>",
                 each.standing,
                 f"{duration(now - each.seen)} ago" if each.seen else "",
                 format_size(each.size_bytes),
@@ -240,8 +246,14 @@ def _table(found: list[Listed]) -> None:
             )
             for each in found
         ],
-        spare=("IMAGE", "SIZE", "REPOSITORY"),
+        spare=("IMAGE", "REPOSITORY", "SIZE"),
     )
+
+
+def _names(each: Listed) -> list[str]:
+    """Its tags; whole names where the repository is not the row's, so that they say whose they are without it."""
+    own = f"/{each.repository}".endswith(f"/envbuild/{each.environment}")
+    return [tag if own else f"{each.repository}:{tag}" for tag in each.tags]
 
 
 def prune(
@@ -270,7 +282,8 @@ def prune(
         output.document("prune", **{"plan" if dry_run else "removed": said})
         return
     for each in gone:
-        output.text(f"{each.kind:6} {format_size(each.size_bytes):>10}  {each.what}  ({each.why})")
+        what = each.what[:19] if each.what.startswith("sha256:") else each.what
+        output.text(f"{each.kind:6} {format_size(each.size_bytes):>10}  {what}  ({each.why})")
     freed = sum(each.size_bytes for each in gone)
     verb = "would be removed" if dry_run else "removed"
     output.text(f"{len(gone)} thing{'' if len(gone) == 1 else 's'} {verb}, at most {format_size(freed)}")

@@ -12,7 +12,7 @@ from typing import Protocol
 from envbuild import process
 from envbuild.engines.types import BuildRequest
 from envbuild.errors import BuildError, EngineError, InputError
-from envbuild.events import Event, Sink
+from envbuild.events import Event, Sink, step_text
 
 # Lines of a step's output that are kept for the message of a failure.
 TAIL = 15
@@ -89,6 +89,7 @@ def short(text: str, limit: int = 200) -> str:
     """A step's name or error without a whole RUN instruction in it; the log has it all."""
     if found := _EXIT.search(text):
         return found[0]
+    text = step_text(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

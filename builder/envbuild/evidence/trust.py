@@ -47,7 +47,7 @@ def signed_by(path: Path, keys: Sequence[PublicKey]) -> Seal:
     """
     envelope = files.envelope_of(path)
     if not os.path.lexists(envelope):
-        return Seal(state=State.UNSIGNED, reason=f"there is no {envelope.name} beside the record")
+        return Seal(state=State.UNSIGNED, reason=f"nobody has signed it: there is no {envelope.name} beside the record")
     try:
         return _check(path, envelope, keys)
     except Refused as refused:

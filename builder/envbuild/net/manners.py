@@ -10,6 +10,17 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from envbuild.net.types import NetworkError
 
+# The errors of urllib3 that people meet, where the system says nothing of its own.
+_WORDS = {
+    "ConnectTimeoutError": "no connection in time",
+    "IncompleteRead": "it ends too early",
+    "NameResolutionError": "no such host",
+    "NewConnectionError": "no connection",
+    "ProtocolError": "not as HTTP asks for",
+    "ReadTimeoutError": "nothing in time",
+    "RemoteDisconnected": "it hung up",
+}
+
 
 def origin(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port: whom a password is for."""
@@ -77,8 +88,11 @@ def retry_after(text: str) -> float | None:
 def reason(error: BaseException) -> str:
     """The innermost cause, in a few words: the texts around it repeat URLs."""
     inner: Any = innermost(error)
-    said = getattr(inner, "strerror", None)
-    return str(said) if said else type(inner).__name__
+    # urllib3 says why in a text and in what it was raised from, and nowhere else.
+    for each in (inner, inner.__cause__, inner.__context__):
+        if isinstance(each, OSError) and (said := each.strerror):
+            return said[:1].lower() + said[1:]
+    return _WORDS.get(type(inner).__name__, type(inner).__name__)
 
 
 def innermost(error: BaseException) -> BaseException:

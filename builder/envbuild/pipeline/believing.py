@@ -44,7 +44,7 @@ def believe(subject: Subject, there: Repository, manifest: Manifest, own: Blobs,
                 evidence.envelope_of(path).write_bytes(envelope)
             paths.append(path)
     found = answer(subject, paths)
-    findings = [_lenient(each) for each in found.findings]
+    findings = [_told(_lenient(each), scratch) for each in found.findings]
     if subject.keys:
         findings += _unbound(subject, manifest, bindings)
     return dataclasses.replace(found, findings=tuple(findings))
@@ -53,15 +53,22 @@ def believe(subject: Subject, there: Repository, manifest: Manifest, own: Blobs,
 def subject_of(
     env: Environment, identity: ImageIdentity, ref: str, wanted: Wanted, keys: tuple[PublicKey, ...]
 ) -> Subject:
-    """What the evidence is held to, now."""
+    """What the evidence beside an image in a registry is held to, now."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    return Subject(ref=ref, env=env, identity=identity, wanted=wanted, keys=keys, suite=suite_hash(), now=now)
+    return Subject(
+        ref=ref, env=env, identity=identity, wanted=wanted, keys=keys, suite=suite_hash(), now=now, remote=True
+    )
 
 
 def _lenient(finding: Finding) -> Finding:
     # Whoever pulls has often another envbuild than whoever proved. What another suite has seen was seen all the same;
     # here it counts as nothing until it is seen again, and `envbuild build` says so.
     return dataclasses.replace(finding, severity=Severity.WARNING) if finding.rule == "verify.suite" else finding
+
+
+def _told(finding: Finding, scratch: Path) -> Finding:
+    # The folder is gone before anybody reads of it.
+    return dataclasses.replace(finding, message=finding.message.replace(f"{scratch}/", ""))
 
 
 def _unbound(subject: Subject, manifest: Manifest, bindings: Sequence[bytes]) -> list[Finding]:

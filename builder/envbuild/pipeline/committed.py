@@ -123,7 +123,7 @@ def _check(bench: Workbench, env: Environment) -> list[Finding]:
         return [_finding(env.name, error.message, error.hint)]
     found = [made.said] if made.said else []
     if made.lock is None and made.said and made.said.severity is Severity.INFO:
-        fix = f"envbuild lock {env.name} --allow-unresolved"
+        fix = f"envbuild lock {env.name} (where its wheels cannot be had: --allow-unresolved)"
         found = [Finding(rule="lock", severity=Severity.ERROR, subject=env.name, message="there is no lock", fix=fix)]
     path = dockerfile_path(bench, env.name)
     fix = f"envbuild render {env.name} --write"

@@ -111,7 +111,11 @@ def remote(bench: Workbench, prefix: str, rows: Sequence[str]) -> list[Listed]:
     """Every tagged image that the registry has of the rows. What its evidence says is shown, and not checked.
 
     A row whose repository cannot be read is told, and the others are listed.
+
+    Raises:
+        EnvbuildError: No row's repository can be read; what is wrong with the first.
     """
+    failed: dict[str, EnvbuildError] = {}
 
     def one(row: str) -> list[Listed]:
         env = bench.matrix.get(row)
@@ -119,11 +123,17 @@ def remote(bench: Workbench, prefix: str, rows: Sequence[str]) -> list[Listed]:
         try:
             return _remote(repository(bench, reference, bench.sink), row)
         except EnvbuildError as error:
-            bench.sink(Note(message=f"{row}: {error.message}", level="warning"))
+            failed[row] = error
             return []
 
     with ThreadPoolExecutor(_LINES) as pool:
-        return sorted((each for found in pool.map(one, rows) for each in found), key=_order)
+        listed = sorted((each for found in pool.map(one, rows) for each in found), key=_order)
+    against = [(row, failed[row]) for row in rows if row in failed]
+    if against and len(against) == len(rows):
+        raise against[0][1]
+    for row, error in against:
+        bench.sink(Note(message=f"{row}: {error.message}", level="warning"))
+    return listed
 
 
 def _remote(there: Repository, row: str) -> list[Listed]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from envbuild.errors import INTERRUPTED
 from envbuild.pipeline import diffing
+from envbuild.pipeline.revisions import NoMatrix
 from envbuild.pipeline.sides import revision, side
 from envbuild.pipeline.workbench import Workbench
 
@@ -65,12 +66,17 @@ def stopped(row: str, status: str, seconds: float = 0.0) -> Outcome:
 def changed_since(bench: Workbench, asked: str, names: list[str]) -> list[str]:
     """Those of the rows whose image, or proof, is another one than at a git revision.
 
+    All of them at a revision from before there was a matrix.
+
     Raises:
         InputError: The project is in no git repository, or that has no such revision.
     """
-    with revision(bench, asked) as before, side(bench, None, strict=True) as after:
-        return [
-            row.name
-            for row in diffing.compare(before, after)
-            if row.name in names and row.status != "removed" and row.effect != diffing.NOTHING
-        ]
+    try:
+        with revision(bench, asked) as before, side(bench, None, strict=True) as after:
+            return [
+                row.name
+                for row in diffing.compare(before, after)
+                if row.name in names and row.status != "removed" and row.effect != diffing.NOTHING
+            ]
+    except NoMatrix:
+        return names

@@ -30,7 +30,11 @@ _RULES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What evidence is held to: the image as its exported config says, as a row, by the present suite, now."""
+    """What evidence is held to: the image as its exported config says, as a row, by the present suite, now.
+
+    Attributes:
+        remote: It is in a registry, with its evidence: what is to be proven again has to be pushed again.
+    """
 
     ref: str
     env: Environment
@@ -39,6 +43,13 @@ class Subject:
     keys: tuple[PublicKey, ...]
     suite: str
     now: datetime.datetime
+    remote: bool = False
+
+    def proving(self, *words: str) -> str:
+        """The commands that make better evidence, for whoever has the image in an engine."""
+        if not self.remote:
+            return " ".join(("envbuild smoke", self.ref, *words))
+        return f"{' '.join(('envbuild smoke', self.env.name, *words))} && envbuild push {self.env.name}"
 
     @property
     def level(self) -> Level:
@@ -72,7 +83,7 @@ def _level(subject: Subject, record: Evidence) -> _Told:
     if record.level.rank < subject.level.rank:
         where = "On a machine with a GPU of the row" if subject.level.rank > Level.CPU.rank else "Prove it"
         message = f"the evidence has level {record.level.value}; {subject.level.value} is required"
-        yield "verify.level", message, f"{where}: envbuild smoke {subject.ref}"
+        yield "verify.level", message, f"{where}: {subject.proving()}"
 
 
 def _suite(subject: Subject, record: Evidence) -> _Told:
@@ -117,7 +128,7 @@ def _sm(subject: Subject, record: Evidence) -> list[Finding]:
     seen = sorted({str(gpu["sm"]) for gpu in record.host.gpus if gpu.get("sm")})
     if seen and capability(name) not in map(capability, seen):
         told = f"the image has code for {name}, and was proven on {', '.join(seen)[:100]!r} only"
-        fix = f"On such a GPU: envbuild smoke {subject.ref}"
+        fix = f"On such a GPU: {subject.proving()}"
         return [finding(subject, "verify.sm", told, fix=fix, severity=Severity.WARNING)]
     return []
 
@@ -134,7 +145,8 @@ def no_key(subject: Subject) -> Finding:
 
 
 def again(subject: Subject) -> str:
-    return f"See it again, and sign it: envbuild smoke {subject.ref} --key FILE"
+    where = "See it again where it was proven" if subject.remote else "See it again"
+    return f"{where}, and sign it: {subject.proving('--key FILE')}"
 
 
 def _seal_fix(subject: Subject, state: State) -> str:

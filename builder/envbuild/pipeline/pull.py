@@ -11,7 +11,7 @@ from typing import Any
 
 from envbuild import evidence, store
 from envbuild.engines import ImageInfo
-from envbuild.errors import GateError
+from envbuild.errors import GateError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence.record import MAX_BYTES
 from envbuild.judge import archive
@@ -116,7 +116,7 @@ def pull(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> t
 def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) -> tuple[Found, Repository]:
     """Resolve a row's image in the registry, and hold its evidence to what is wanted."""
     began = time.monotonic()
-    env = bench.matrix.get(name)
+    env = _row(bench, name)
     target = prepare(bench, name, checked=False)
     wanted = names(env, target.rendering.id8, need_registry(bench))
     ref = wanted.candidate if wish.candidate else wanted.proven if wish.locked else wanted.moving
@@ -144,6 +144,16 @@ def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) 
         tags=_tags(env, wanted, wish, verified, manifest),
     )
     return found, resolved.image.there
+
+
+def _row(bench: Workbench, name: str) -> Environment:
+    if name not in bench.matrix.environments and any(sign in name for sign in "/:@"):
+        rows = ", ".join(bench.matrix.environments)
+        raise InputError(
+            f"{name!r} is an image, and a row is pulled by its name",
+            hint=f"Rows: {rows}. Without asking for evidence: envbuild pull --image-only {name}",
+        )
+    return bench.matrix.get(name)
 
 
 def _refuse(found: Found, wish: Wish) -> None:

@@ -19,6 +19,10 @@ _MOST_FILES = 5_000
 _NOTHING = "0" * 40
 
 
+class NoMatrix(InputError):
+    """A revision is one of the project's repository, and had no matrix."""
+
+
 def check_out(root: Path, revision: str, folder: Path) -> tuple[str, Path]:
     """Write what counts of a revision into a folder; returns its name with the commit, and the project's root there.
 
@@ -50,7 +54,7 @@ def check_out(root: Path, revision: str, folder: Path) -> tuple[str, Path]:
         inside = _inside(path, target) is not None
         place.symlink_to(target if inside else top / posixpath.dirname(path) / target)
     if not (folder / prefix / project.MATRIX).is_file():
-        raise InputError(f"{name} has no {project.MATRIX} in {root}")
+        raise NoMatrix(f"{name} has no {project.MATRIX} in {root}")
     return name if not commit.startswith(revision) else commit[:8], folder / prefix
 
 

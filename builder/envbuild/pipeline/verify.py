@@ -111,7 +111,7 @@ def answer(subject: Subject, records: Sequence[Path] | None = None) -> Verified:
                 subject, "verify.none",
                 f"there is no evidence of this image ({subject.identity.config_digest[:19]}) as {subject.env.name}"
                 + (f"; there is as {', '.join(others)}" if others else ""),
-                fix=f"Prove it: envbuild smoke {subject.ref}. Or bring the evidence from where it was proven.",
+                fix=f"Prove it: {subject.proving()}. Or bring the evidence from where it was proven.",
             )
         )  # fmt: skip
         if not subject.keys:

@@ -15,7 +15,7 @@ from envbuild.net import Broken, Missing, NetworkError, Wire
 from envbuild.net.manners import backoff, joined, origin, retry_after, shown
 from envbuild.registry import tokens
 from envbuild.registry.credentials import Account
-from envbuild.registry.types import AGAIN_HINT, Access, Again, NoAccess, Reply, words_of
+from envbuild.registry.types import AGAIN_HINT, Access, Again, NoAccess, Reply, hint_of, words_of
 from envbuild.site import urls
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Session:
         self.pause = pause
         self._attempts = attempts
         self._lock = threading.RLock()
-        self._base = ""
+        self._base, self._heard = "", False
         self._granted: dict[Access, str] = {}
         self._accounts: dict[str, Account | None] = {}
 
@@ -166,7 +166,7 @@ class Session:
                     return read(response)
             except Broken as error:
                 if last:
-                    raise Again(f"{error.place}: {error.reason}", hint=AGAIN_HINT) from error
+                    raise Again(f"{error.place}: {error.reason}", hint=hint_of(self.address, self._heard)) from error
                 self.pause(backoff(attempt))
                 continue
             if response.status_code not in _AGAIN:
@@ -208,6 +208,7 @@ class Session:
                 headers={"Accept-Encoding": "identity", **request.headers, **own},
                 data=request.data() if request.data else None,
             )  # fmt: skip
+            self._heard = True
             if response.status_code != 401 or not ours or again:
                 return response
             challenge = tokens.read(response.headers.get("WWW-Authenticate", ""))

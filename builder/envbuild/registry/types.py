@@ -13,6 +13,13 @@ from envbuild.site import urls
 AGAIN_HINT = "Run it again: what was transferred is kept."
 
 
+def hint_of(address: str, heard: bool) -> str:
+    """What to do about a registry that does not answer now, or has not answered once."""
+    if heard:
+        return AGAIN_HINT
+    return f"Is {address} its address, and is it up? A site's is [registry] name in envbuild.toml; or --registry NAME."
+
+
 class NoAccess(NetworkError):
     """A registry refuses: nobody is logged in, or who is may not do this (exit 3)."""
 

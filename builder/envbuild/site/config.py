@@ -36,6 +36,12 @@ _LISTS = {
 _TABLES = {("base", "mirrors"), ("rpm", "repositories")}
 # What has to be there already. Keys and the cache are looked at by whoever uses them.
 _FILES = {("pip", "cert"), ("network", "ca"), ("rpm", "repo_file")}
+# What a flag is called, where not as its key.
+_FLAGS = {
+    ("registry", "name"): "registry",
+    ("trust", "keys"): "key",
+    ("engine", "kind"): "engine",
+}
 _PATHS = _FILES | {
     ("pip", "find_links"),
     ("paths", "cache"),
@@ -77,9 +83,8 @@ def load(
     for name, value in (flags or {}).items():
         if value is not None:
             section, key = name.split(".")
-            given.setdefault(section, {})[key] = Given(
-                value=value, place=f"--{key.replace('_', '-')}", folder=Path.cwd()
-            )
+            flag = _FLAGS.get((section, key), key)
+            given.setdefault(section, {})[key] = Given(value=value, place=f"--{flag}", folder=Path.cwd())
             origin.setdefault(section, []).append("flags")
 
     _proxies_from_environment(environ, given, origin)
