@@ -191,6 +191,24 @@ def test_what_fails_leaves_nothing_and_what_was_killed_is_no_obstacle(recipe: Re
     assert contents(tmp_path / "b") == before
 
 
+def test_what_others_write_into_it_is_taken_as_it_is(tmp_path: Path) -> None:
+    digest = bundles.digest_of(b"a package").removeprefix("sha256:")
+    for base, there in ({}, True), ({"rpms/a.rpm": (digest, 9)}, False), ({"rpms/a.rpm": (digest, 8)}, True):
+        with writing.drafting(tmp_path / "b", CREATED, base=base) as draft:
+            (draft.folder / "rpms").mkdir()
+            (draft.folder / "rpms/a.rpm").write_bytes(b"a package")
+            (draft.folder / "rpms/a.rpm").chmod(0o600)
+            file = draft.adopt("rpms/a.rpm", digest, "rpms")
+            assert (file.bytes, draft.carried) == (9, ("rpms/a.rpm",) if there else ())
+            with pytest.raises(BundleError, match="not written"):
+                draft.adopt("rpms/b.rpm", digest, "rpms")
+            draft.write("x", b"")
+        assert (tmp_path / "b/rpms/a.rpm").is_file() == there
+        assert not there or (tmp_path / "b/rpms/a.rpm").stat().st_mode & 0o777 == 0o644
+        for name in ("manifest.json", "SHA256SUMS"):  # so that it may be replaced
+            (tmp_path / "b" / name).touch()
+
+
 def test_a_full_disk_leaves_nothing_and_says_so(recipe: Recipe, tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk's: the kernel refuses in the same place."""
     recipe.write(tmp_path / "b")

@@ -70,9 +70,29 @@ class Draft:
         """
         place = self._place(path)
         file = self._keep(_written(place, path, pieces, part, program=program, told=self.told))
-        if self.base.get(path) == (file.sha256, file.bytes) and not always_carried(path, part):
-            store.remove(place)
+        self._leave_out(file)
         return file
+
+    def adopt(self, path: str, sha256: str, part: FilePart) -> File:
+        """Take a file that somebody else has written into the folder, and hashed as he did.
+
+        Raises:
+            BundleError: As ``write``; or it is not there.
+        """
+        place = self._place(path)
+        try:
+            size = place.lstat().st_size
+            place.chmod(_PLAIN)
+        except OSError as error:
+            raise BundleError(f"{path} was not written into the bundle: {error.strerror}") from error
+        file = self._keep(File(path=path, bytes=size, sha256=sha256, part=part))
+        self._leave_out(file)
+        return file
+
+    def _leave_out(self, file: File) -> None:
+        """Take a file away that the base has already."""
+        if self.base.get(file.path) == (file.sha256, file.bytes) and not always_carried(file.path, file.part):
+            store.remove(self.folder / file.path)
 
     @property
     def carried(self) -> tuple[str, ...]:
