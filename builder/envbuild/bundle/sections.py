@@ -135,7 +135,7 @@ class Wheels(Frozen):
     requirements: BundlePath
     packages: Annotated[tuple[Wheel, ...], Field(min_length=1)]
     deepspeed: Literal["image", "source"] | None = None
-    note: Line = ""
+    note: Remark = ""
     program: Token | None = None
     imports: tuple[ModuleName, ...] = ()
     env: tuple[tuple[EnvName, Ascii], ...] = ()

@@ -87,6 +87,8 @@ class _Inspection:
         self._told = told
         self._signer = ""
         self._key: PublicKey | None = None
+        self._carried: frozenset[str] | None = None
+        self._named = ""
 
     def run(self) -> Verified:
         folder = self._tree.folder
@@ -104,20 +106,23 @@ class _Inspection:
         wrong, data, found = self._manifest(known)
         findings += wrong
         self._carried = None if found is None or found.carried is None else frozenset(found.carried)
-        digests, count = self._contents(known, findings)
-        findings += self._origin(listed, known, data)
+        self._named = found.base.sums_sha256 if found is not None and found.base is not None else ""
+        files, size = self._contents(known, findings)
+        if refused := self._provenance(known, data):
+            findings.append(about("provenance", PROVENANCE, refused, "Whoever exported it has to sign it again."))
+        findings += self._origin(listed)
         if found is not None:
             findings += consistency.findings(self._tree, found, known)
         findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
         return Verified(
             folder=folder, manifest=found, findings=tuple(findings), signer=self._signer, key=self._key,
-            files=digests, bytes=count,
+            files=files, bytes=size,
         )  # fmt: skip
 
     def _volume(self, volume: volumes.Volume, known: dict[str, str], listed: bytes) -> Verified:
         """One volume of several: what lies in it, and who signed the whole."""
         name = hashlib.sha256(listed).hexdigest()
-        findings = [*volumes.findings(self._tree, volume, known, name, self._told), *self._origin(listed, known, b"")]
+        findings = [*volumes.findings(self._tree, volume, known, name, self._told), *self._origin(listed)]
         return Verified(
             folder=self._tree.folder, manifest=None, findings=tuple(findings), signer=self._signer, volume=volume,
             files=volume.files, bytes=volume.bytes,
@@ -187,16 +192,17 @@ class _Inspection:
             return
         with Tree(self._wanted.base) as tree:
             theirs = dict(tree.digests(sorted(elsewhere), self._told))
+            own = tree.digests([SUMS])[SUMS]
         answers.update(theirs)
+        other = "It has to be the bundle that this one was exported with: see `envbuild bundle inspect`."
+        if isinstance(own, Unreadable) or own[0] != self._named:
+            yield about("base", SUMS, f"{self._wanted.base} is another bundle than the one that this stands on", other)
         lacking = [path for path, answer in theirs.items() if isinstance(answer, Unreadable) and answer.missing]
-        yield from several("base", lacking, "missing in the base", "It is another base: see `envbuild bundle inspect`.")
+        yield from several("base", lacking, "missing in the base", other)
 
-    def _origin(self, listed: bytes, known: dict[str, str], data: bytes) -> Iterator[Finding]:
+    def _origin(self, listed: bytes) -> Iterator[Finding]:
         """Who says that it is theirs."""
         wrong = self._signature(listed)
-        refused = self._provenance(known, data)
-        if refused:
-            yield about("provenance", PROVENANCE, refused, "Whoever exported it has to sign it again.")
         wanted = self._wanted.fingerprint
         if wanted is not None and self._signer != wanted:
             said = wrong or f"it was signed by {self._signer}"
@@ -208,7 +214,7 @@ class _Inspection:
                         severity=severity)  # fmt: skip
         elif wanted is None and self._key is None:
             yield about(
-                "origin", SIGNATURE, f"whole, and signed by {self._signer}; whose key that is nobody has said here",
+                "origin", SIGNATURE, f"it was signed by {self._signer}; whose key that is nobody has said here",
                 "The key in a bundle proves nothing: have its fingerprint told on another way, and say --fingerprint.",
                 severity=Severity.WARNING,
             )  # fmt: skip

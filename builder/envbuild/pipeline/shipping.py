@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
-from envbuild import evidence
+from envbuild import evidence, store
 from envbuild.bundle.image import Source
+from envbuild.bundle.rebuilt import rebuild
+from envbuild.bundle.wheels import Own
 from envbuild.bundle.writing import Draft
-from envbuild.engines import ImageInfo
+from envbuild.engines import Engine, ImageInfo
+from envbuild.errors import InputError
 from envbuild.evidence.record import MAX_BYTES
-from envbuild.model import Level
+from envbuild.facts import Facts
+from envbuild.model import Level, Lock
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.packing import Layers, Packing, config_descriptor
 from envbuild.pipeline.remote import blobs
@@ -95,6 +101,51 @@ def from_registry(bench: Workbench, image: Remote, named: Named) -> Source:
     return Source(
         manifest=image.manifest.raw, config=image.config, blobs=own, reference=named.reference, level=named.level
     )
+
+
+def limits_of(facts: Facts, release: str) -> dict[str, str]:
+    """The newest symbol versions that a release's own C and C++ libraries have, such as ``{"GLIBC": "2.28"}``.
+
+    Args:
+        release: Its name in the facts, such as ``el8``.
+
+    Raises:
+        InputError: Nothing is known of it.
+    """
+    if release not in facts.releases or release not in facts.runtimes:
+        raise InputError(f"nothing is known of {release}", hint=f"Known are {', '.join(sorted(facts.runtimes))}.")
+    runtime = facts.runtimes[release]
+    return {"GLIBC": facts.releases[release].glibc, "GLIBCXX": runtime.glibcxx, "CXXABI": runtime.cxxabi}
+
+
+def own_wheels(
+    engine: Engine, info: ImageInfo, lock: Lock, limits: Mapping[str, str], folder: Path
+) -> tuple[dict[str, Own], str]:
+    """What an image's ops stage has compiled, as wheels, where they run on the target; and what is to be said of them.
+
+    Args:
+        limits: Of the target (``limits_of``).
+        folder: An empty folder with room for them.
+
+    Raises:
+        BundleError: The image has one of them not, or not as it was installed.
+        EngineError: The engine or the disk.
+    """
+    found: dict[str, Own] = {}
+    notes: list[str] = []
+    for package in lock.packages:
+        if package.group != "ops":
+            continue
+        scratch = store.make_folder(folder / package.name)
+        made = rebuild(lambda: engine.save(info.id), package.name, scratch)
+        if beyond := made.beyond(limits):
+            notes.append(
+                f"what the image has compiled of {package.name} needs {', '.join(beyond)}, newer than the target"
+            )
+        else:
+            found[package.name] = made.wheel
+            notes.append(made.note(info.id))
+    return found, "; ".join(notes)
 
 
 def evidence_beside(draft: Draft, info: ImageInfo, environment: str) -> tuple[str, ...]:
