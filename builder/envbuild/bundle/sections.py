@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from envbuild.bundle.words import Ascii, BundlePath, Bytes, Hex, Label, ModuleName, Sha256, Token
+from envbuild.bundle.words import Ascii, BundlePath, Bytes, Hex, Label, ModuleName, Remark, Sha256, Token
 from envbuild.model import Digest, EnvName, Frozen, Level, Line, MajorMinor, Name
 
 

@@ -29,6 +29,8 @@ Hex = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{16,64}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[!-,.-~][!-~]*$", max_length=300)]
 # One line of printable ASCII, as ``read`` of a shell gives it back.
 Ascii = Annotated[str, StringConstraints(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=400)]
+# What a person is to read: printable, and no more than a paragraph.
+Remark = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$", max_length=4000)]
 ModuleName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$", max_length=100)
 ]
