@@ -73,7 +73,7 @@ rpm-tools: ## Install tools for RPM packages, only where there are none: tests m
 		sh scripts/engine.sh install rpm createrepo-c gpg gpg-agent db5.3-util
 
 podman: ## Install Podman, only where there is none: the engine's tests run on it too
-	@command -v podman > /dev/null 2>&1 || sh scripts/engine.sh install podman runc uidmap openssh-client
+	@command -v podman > /dev/null 2>&1 || sh scripts/engine.sh install podman runc uidmap slirp4netns openssh-client
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start

@@ -1,10 +1,11 @@
 """Long checks, run on demand; what was seen goes to docs/measured/.
 
-    python bench/soak.py [buildah] [ten] [cuda]
+    python bench/soak.py [buildah] [ten] [cuda] [kills]
 
     buildah   the row's build context builds with Buildah, no daemon asked, and the image passes inspect and smoke
     ten       the proven image passes inspect and smoke ten times in a row
     cuda      the row with the CUDA toolkit from wheels builds, and its image passes inspect and a smoke on the CPU
+    kills     a push and a pull are killed at 50 random points each; no wrong name is left, and the rerun ends well
 
 Without a name all run. Exit code 1 when one of them fails. `cuda` downloads 3 GB and needs 30 GB. `buildah` installs
 the package of that name where it is missing (apt, as root or with sudo) and needs some 6 GB of temporary space, which
@@ -40,6 +41,8 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 CUDA_ROW = "h200-cu130"
 TIMES = 10
+ROUNDS = 50
+_KILLS_SECONDS = 3600.0
 _LOADED = "envbuild-soak/cpu:buildah"
 _BUILD_SECONDS = 7200.0
 # apt-get update removes files that it does not know from its lists.
@@ -248,6 +251,48 @@ def cuda(bench: Workbench) -> list[str]:
     ]
 
 
+def kills(bench: Workbench) -> list[str]:
+    """A push and a pull are killed (-9) at 50 random points each: no wrong name is left, and the rerun ends well."""
+    test = ROOT / "tests" / "integration" / "test_push_pull.py"
+    with tempfile.TemporaryDirectory(prefix="envbuild-soak-") as scratch:
+        report = Path(scratch) / "kills.jsonl"
+        env = {"ENVBUILD_KILL_ROUNDS": str(ROUNDS), "ENVBUILD_KILL_REPORT": str(report)}
+        argv = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(test), "-k", "killed")
+        done = process.run(argv, cwd=ROOT, env=env, timeout=_KILLS_SECONDS)
+        if done.returncode != 0:
+            raise EnvbuildError(f"pytest ended with {done.returncode}:\n{done.stdout[-4000:]}")
+        return _kills([json.loads(line) for line in report.read_text().splitlines()])
+
+
+def _kills(found: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        f"{ROUNDS} rounds of each command, against a real registry (Debian's docker-registry) behind a front that "
+        "counts bytes and requests, an image of 5 MiB in two layers, and the engine below. Every round begins with "
+        "nothing: another repository for a push, an engine and a store without the image for a pull. The command is "
+        "killed at a random byte of what moves, at a random request, or up to a second after one; then the same "
+        "command runs again.",
+        "",
+        "After each kill: every name that is there names the whole, proven image, with what belongs to it, or there is "
+        "none. After each rerun: exit code 0, both names, the evidence, nothing half done in the store. All held.",
+        "",
+        "| command | what it was about when it was killed | kills | with a name left | moved by the rerun, of 5 MiB |",
+        "|---|---|---|---|---|",
+    ]
+    for command in ("push", "pull"):
+        rounds = [each for each in found if each["command"] == command]
+        if len(rounds) != ROUNDS:
+            raise EnvbuildError(f"{len(rounds)} rounds of {command} were seen, and not {ROUNDS}")
+        steps = {str(each.get("step")) for each in rounds if each["killed"]}
+        for step in sorted(steps):
+            own = [each for each in rounds if each["killed"] and each.get("step") == step]
+            moved = [each["rerun_moved"] / 2**20 for each in own]
+            named = sum(bool(each["names_left"]) for each in own)
+            lines.append(f"| {command} | {step} | {len(own)} | {named} | {min(moved):.1f} to {max(moved):.1f} MiB |")
+        done = sum(not each["killed"] for each in rounds)
+        lines.append(f"| {command} | (it had ended before its point was reached) | {done} | {done} | |")
+    return lines
+
+
 def write(name: str, bench: Workbench, passed: bool, lines: list[str]) -> None:
     """Write the dated document of one check."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
@@ -279,7 +324,7 @@ def say(text: str) -> None:
     print(f"soak: {text}", file=sys.stderr, flush=True)
 
 
-CHECKS: dict[str, Callable[[Workbench], list[str]]] = {"buildah": buildah, "ten": ten, "cuda": cuda}
+CHECKS: dict[str, Callable[[Workbench], list[str]]] = {"buildah": buildah, "ten": ten, "cuda": cuda, "kills": kills}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -50,12 +50,15 @@ def program(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def running(binary: str, folder: Path, *, tls: Authority | None = None, login: bool = False) -> Iterator[str]:
+def running(
+    binary: str, folder: Path, *, tls: Authority | None = None, login: bool = False, clients: Authority | None = None
+) -> Iterator[str]:
     """``127.0.0.1:PORT`` of a registry of one's own, with its data in ``folder``.
 
     Args:
         tls: Whose certificate it has; without, it speaks plain HTTP, as loopback may.
         login: Whether it wants USER and PASSWORD.
+        clients: Whose certificate it wants of who asks.
     """
     address = f"127.0.0.1:{free_port()}"
     (folder / "htpasswd").write_text(HTPASSWD)
@@ -67,6 +70,8 @@ def running(binary: str, folder: Path, *, tls: Authority | None = None, login: b
     }
     if tls is not None:
         config["http"]["tls"] = {"certificate": str(tls.certificate), "key": str(tls.key)}
+    if clients is not None:
+        config["http"]["tls"]["clientcas"] = [str(clients.bundle)]
     if login:
         config["auth"] = {"htpasswd": {"realm": "it", "path": str(folder / "htpasswd")}}
     (folder / "config.yml").write_text(json.dumps(config))  # JSON is YAML
@@ -101,7 +106,7 @@ def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
 class Authority:
     """A private CA, and a certificate of it for this machine: ``bundle``, ``certificate``, ``key``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, called: str = "A site's CA") -> None:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -116,7 +121,7 @@ class Authority:
             return (
                 x509.CertificateBuilder()
                 .subject_name(name(subject))
-                .issuer_name(name("A site's CA"))
+                .issuer_name(name(called))
                 .public_key(key.public_key())
                 .serial_number(x509.random_serial_number())
                 .not_valid_before(now - datetime.timedelta(days=1))
@@ -124,7 +129,7 @@ class Authority:
             )
 
         root, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-        own = begun("A site's CA", root).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        own = begun(called, root).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         server = begun("localhost", leaf).add_extension(x509.SubjectAlternativeName(names), critical=False)
         self.bundle, self.certificate, self.key = (folder / each for each in ("ca.pem", "server.pem", "server.key"))
@@ -136,10 +141,13 @@ class Authority:
             )
         )
 
-    def wrap(self, server: ThreadingHTTPServer) -> None:
-        """Let a server speak TLS."""
+    def wrap(self, server: ThreadingHTTPServer, *, asks: bool = False) -> None:
+        """Let a server speak TLS; one that ``asks`` takes a certificate of who comes, and does without one."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
+        if asks:
+            context.load_verify_locations(self.bundle)
+            context.verify_mode = ssl.CERT_OPTIONAL
         # The handshake belongs to the connection's own thread: one client must not hold up all.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 
@@ -177,22 +185,27 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, answer: Callable[[_Handler], None], tls: Authority | None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(
+        self, answer: Callable[[_Handler], None], tls: Authority | None, host: str = "127.0.0.1", *, asks: bool = False
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, 0), _Handler)
         self.answer = answer
         if tls is not None:
-            tls.wrap(self)
+            tls.wrap(self, asks=asks)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
 
 
 @contextlib.contextmanager
-def _serving(answer: Callable[[_Handler], None], tls: Authority | None = None) -> Iterator[str]:
-    server = _Server(answer, tls)
+def _serving(
+    answer: Callable[[_Handler], None], tls: Authority | None = None, host: str = "127.0.0.1", *, asks: bool = False
+) -> Iterator[str]:
+    server = _Server(answer, tls, host, asks=asks)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield f"127.0.0.1:{server.server_address[1]}"
+        yield f"{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()
@@ -373,6 +386,7 @@ class Front:
     Attributes:
         asked: Every request, in order.
         watch: Called with the number of bytes of bodies that went either way so far, on every piece.
+        heard: Called with the number of requests so far, on every one, before it is answered.
     """
 
     def __init__(self, upstream: str, tokens: FakeTokens | None = None) -> None:
@@ -380,6 +394,7 @@ class Front:
         self.tokens = tokens
         self.asked: list[Asked] = []
         self.watch: Callable[[int], None] = lambda count: None
+        self.heard: Callable[[int], None] = lambda count: None
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
         self._count = 0
@@ -419,6 +434,8 @@ class Front:
         with self._lock:
             self.asked.append(exchange.asked)
             action = self._action(f"{exchange.method} {exchange.path}")
+            count = len(self.asked)
+        self.heard(count)
         if self.tokens is not None and not self.tokens.admits(exchange):
             return
         action(exchange)
@@ -433,10 +450,29 @@ class Front:
 
 
 @contextlib.contextmanager
-def fronting(upstream: str, *, tokens: FakeTokens | None = None, tls: Authority | None = None) -> Iterator[Front]:
-    """A front before a registry."""
+def fronting(
+    upstream: str,
+    *,
+    tokens: FakeTokens | None = None,
+    tls: Authority | None = None,
+    host: str = "127.0.0.1",
+    shown: Callable[[bool], object] | None = None,
+) -> Iterator[Front]:
+    """A front before a registry.
+
+    Args:
+        host: The address of this machine that it is at.
+        shown: Told whether who asks has shown a certificate; then it asks for one.
+    """
     front = Front(upstream, tokens)
-    with _serving(front.answer, tls) as front.address:
+
+    def answer(handler: _Handler) -> None:
+        if shown is not None:
+            shown(bool(handler.connection.getpeercert()))  # type: ignore[attr-defined]
+            front.on("", lambda exchange: exchange.reply(200))
+        front.answer(handler)
+
+    with _serving(answer, tls, host, asks=shown is not None) as front.address:
         yield front
 
 
@@ -455,6 +491,7 @@ class FakeTokens:
         says: Answers in place of a token, where set.
         realm: Where the challenge sends to.
         challenge: The whole challenge, in place of the one of the protocol.
+        patience: Answers 429 with this Retry-After, where set.
     """
 
     users: dict[str, str] = field(default_factory=dict)
@@ -464,6 +501,7 @@ class FakeTokens:
     says: bytes | None = None
     realm: str = ""
     challenge: str = ""
+    patience: str = ""
     valid: dict[str, set[str]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
 
@@ -476,6 +514,9 @@ class FakeTokens:
         body = handler.rfile.read(int(handler.headers.get("Content-Length", "0")))
         headers = {name.lower(): value for name, value in handler.headers.items()}
         self.asked.append(Asked(handler.command, handler.path, headers, sent=len(body)))
+        if self.patience:
+            _plain_reply(handler, 429, b"", {"Retry-After": self.patience})
+            return
         form = parse_qs(body.decode() if handler.command == "POST" else urlsplit(handler.path).query)
         who = self._who(headers.get("authorization", ""), form)
         if who is None:
@@ -528,8 +569,10 @@ def giving_tokens(tokens: FakeTokens, *, tls: Authority | None = None) -> Iterat
         yield tokens
 
 
-def _plain_reply(handler: _Handler, status: int, body: bytes) -> None:
+def _plain_reply(handler: _Handler, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
     handler.send_response(status)
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
     handler.send_header("Content-Type", "application/json")
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -45,6 +45,21 @@ def make_folder(path: Path) -> Path:
     except OSError as error:
         raise _store_error("create", path, error) from error
     return path
+
+
+@contextlib.contextmanager
+def scratch(parent: Path, prefix: str) -> Iterator[Path]:
+    """A folder of this run's own below ``parent``, gone at the end.
+
+    Raises:
+        EngineError: The disk is full or the folder cannot be written.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=prefix, dir=make_folder(parent), ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _store_error("create a folder in", parent, error) from error
+    with folder as name:
+        yield Path(name)
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:

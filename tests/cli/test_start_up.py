@@ -37,5 +37,5 @@ def test_plugins_of_pydantic_in_the_environment_are_not_loaded(cli: Any, tmp_pat
 def test_children_do_not_see_a_variable_that_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OURS", "1")
     monkeypatch.setenv("THEIRS", "1")
-    monkeypatch.setattr(process, "own", {"OURS"})
+    monkeypatch.setattr("envbuild.process.child.own", {"OURS"})
     assert process.run(["sh", "-c", "echo ${OURS-hidden} ${THEIRS-hidden}"]).stdout.split() == ["hidden", "1"]

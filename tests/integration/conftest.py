@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
+import subprocess
 import tarfile
 import threading
 import urllib.error
@@ -18,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from envbuild.base import BaseUsed, Declared, choose
-from envbuild.engines import DockerEngine
+from envbuild.engines import DockerEngine, PodmanEngine, connect
 from envbuild.events import discard
 from envbuild.model import Bootstrap
 from envbuild.site.apt import AptSettings, host_apt
@@ -126,6 +128,32 @@ def _site_proxy(real: AptSettings, host: str) -> Iterator[tuple[int, list[str]]]
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanEngine]:
+    """The machine's podman, with images and containers in a folder of the session's own."""
+    program = shutil.which("podman")
+    assert program, "there is no podman here (make podman)"
+    folder = tmp_path_factory.mktemp("podman")
+    runtime = shutil.which("runc") or "crun"
+    (folder / "containers.conf").write_text(
+        f'[engine]\nruntime = "{Path(runtime).name}"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n'
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTAINERS_CONF", str(folder / "containers.conf"))
+        patch.setenv("CONTAINERS_STORAGE_CONF", str(folder / "storage.conf"))
+        for driver in ("overlay", "vfs"):  # overlay does not go on top of another overlay
+            (folder / "storage.conf").write_text(
+                f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder / driver}"\nrunroot = "{folder / "run"}"\n'
+            )
+            if subprocess.run([program, "info"], capture_output=True).returncode == 0:
+                break
+        engine = connect(kind="podman")
+        assert isinstance(engine, PodmanEngine)
+        yield engine
+        for what in ("rm", "rmi"):
+            subprocess.run([program, what, "--all", "--force"], capture_output=True)
 
 
 @pytest.fixture

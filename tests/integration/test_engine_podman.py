@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
+import sys
 import tarfile
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from envbuild.engines import ContainerSpec, DockerEngine, PodmanEngine, connect
+from envbuild import store
+from envbuild.engines import ContainerSpec, DockerEngine, PodmanEngine, sweep
 from envbuild.judge import archive
-from integration.test_engine import request as build_request
 from integration.test_engine import (  # noqa: F401 (these are the tests)
+    mine,
     sleeper,
     test_a_build_tells_its_steps_and_the_second_one_is_cached,
     test_a_failing_step_is_named_with_its_last_lines_and_tags_nothing,
@@ -33,36 +38,11 @@ from integration.test_engine import (  # noqa: F401 (these are the tests)
     test_streams_stay_apart_and_lines_come_live,
     test_time_out_kills_and_keeps_what_was_said,
 )
+from integration.test_engine import request as build_request
 from proving import Cli
 
 if TYPE_CHECKING:
     from conftest import CanaryBase
-
-
-@pytest.fixture(scope="session")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanEngine]:
-    """The machine's podman, with images and containers in a folder of the session's own."""
-    program = shutil.which("podman")
-    assert program, "there is no podman here (make podman)"
-    folder = tmp_path_factory.mktemp("podman")
-    runtime = shutil.which("runc") or "crun"
-    (folder / "containers.conf").write_text(
-        f'[engine]\nruntime = "{Path(runtime).name}"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n'
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTAINERS_CONF", str(folder / "containers.conf"))
-        patch.setenv("CONTAINERS_STORAGE_CONF", str(folder / "storage.conf"))
-        for driver in ("overlay", "vfs"):  # overlay does not go on top of another overlay
-            (folder / "storage.conf").write_text(
-                f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder / driver}"\nrunroot = "{folder / "run"}"\n'
-            )
-            if subprocess.run([program, "info"], capture_output=True).returncode == 0:
-                break
-        engine = connect(kind="podman")
-        assert isinstance(engine, PodmanEngine)
-        yield engine
-        for what in ("rm", "rmi"):
-            subprocess.run([program, what, "--all", "--force"], capture_output=True)
 
 
 @pytest.fixture
@@ -115,6 +95,66 @@ def test_locked_cache_mounts_of_many_steps_are_let_go(
     engine.build(build_request(tmp_path, tag, text), log=tmp_path / "log", timeout=60)
 
 
+BUILDING = """
+import sys
+from pathlib import Path
+from envbuild.engines import BuildRequest, Run, connect
+folder, base, tag, seconds = Path(sys.argv[1]), *sys.argv[2:]
+with Run(folder / "runs", folder / "contexts") as run:
+    run.folder.mkdir(parents=True)
+    dockerfile = run.folder / "Dockerfile"
+    dockerfile.write_text(f"FROM {base} AS a\\nRUN echo {tag} > /x\\nFROM {base}\\nCOPY --from=a /x /x\\n"
+                          f"RUN echo {run.id}; sleep {seconds}\\n")
+    request = BuildRequest(context=run.folder, dockerfile=dockerfile, tag=tag, platform="linux/amd64", network="none",
+                           labels=(("io.envbuild.test", "yes"),), owner=run.labels)
+    connect(kind="podman").build(request, log=run.folder / "log", sink=lambda event: print(event, flush=True))
+"""
+
+
+def building(folder: Path, base: str, tag: str, seconds: int) -> tuple[subprocess.Popen[str], str]:
+    """A run that is in the last step of its build, and its id."""
+    argv = [sys.executable, "-c", BUILDING, str(folder), base, tag, str(seconds)]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    for line in child.stdout:
+        if found := re.match(r"StepLine.*text='([0-9a-f]{16})'", line):
+            return child, found[1]
+    pytest.fail("the build did not get there")
+
+
+def test_working_containers_of_a_killed_build_are_swept_and_a_living_ones_are_not(
+    engine: PodmanEngine, base: str, tag: str, tmp_path: Path
+) -> None:
+    dead, killed = building(tmp_path, base, f"{tag}-dead", 15)
+    clients = [int(pid) for pid in Path(f"/proc/{dead.pid}/task/{dead.pid}/children").read_text().split()]
+    for pid in (dead.pid, *clients):
+        os.kill(pid, signal.SIGKILL)
+    dead.communicate()
+    alive, living = building(tmp_path, base, tag, 5)
+    try:
+        assert len(mine(engine, killed)) >= 2 and len(mine(engine, living)) >= 2
+        removed = sweep(engine, tmp_path / "runs", tmp_path / "contexts")
+        assert removed and all(killed in line for line in removed)
+        assert mine(engine, killed) == [] and len(mine(engine, living)) >= 2
+    finally:
+        alive.communicate(timeout=60)
+    assert alive.returncode == 0 and mine(engine, living) == []
+    assert engine.image(tag) is not None and engine.image(f"{tag}-dead") is None
+
+
+def test_only_the_image_says_what_it_is_and_what_the_build_cache_keeps_does_not(
+    engine: PodmanEngine, base: str, tag: str, tmp_path: Path
+) -> None:
+    text = f"FROM {base} AS a\nRUN echo {tag} >/a\nFROM {base}\nCOPY --from=a /a /a\nRUN echo >/b\n"
+    said = f'{tag} {{"a": "b\\\\c $HOME"}} \'#'
+    engine.build(
+        replace(build_request(tmp_path, tag, text), labels=(("io.envbuild.test.said", said),)), log=tmp_path / "log"
+    )
+    assert [each.repo_tags for each in engine.every_image() if ("io.envbuild.test.said", said) in each.labels] == [
+        (tag,)
+    ]
+
+
 def test_what_async_io_waits_with_is_not_refused(engine: PodmanEngine) -> None:
     """Podman 4.3's own filter refuses io_pgetevents, and offload to NVMe would hang in it."""
     argv = engine.run_line(ContainerSpec(image="i"))
@@ -122,6 +162,18 @@ def test_what_async_io_waits_with_is_not_refused(engine: PodmanEngine) -> None:
     path = own[0] if own else engine._said["host"]["security"]["seccompProfilePath"]
     rules = json.loads(Path(path).read_text())["syscalls"]
     assert [rule["action"] for rule in rules if "io_pgetevents" in rule["names"]] == ["SCMP_ACT_ALLOW"]
+
+
+def test_the_bill_of_an_image_is_the_same_on_either_engine(
+    podman: PodmanEngine, base: str, cli: Cli, tmp_path: Path
+) -> None:
+    bills = []
+    for kind in ("docker", "podman"):
+        done = cli("sbom", base, "--engine", kind, "-o", str(tmp_path / kind))
+        assert done.returncode == 0, done.stderr
+        bills.append((tmp_path / kind).read_bytes())
+        shutil.rmtree(store.cache() / "sbom")
+    assert bills[0] == bills[1] and b"pkg:deb/" in bills[0]
 
 
 def test_the_command_says_what_podman_is_and_takes_it_when_asked(podman: PodmanEngine, cli: Cli) -> None:

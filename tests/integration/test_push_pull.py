@@ -11,14 +11,12 @@ import datetime
 import json
 import os
 import random
+import re
 import secrets
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +24,24 @@ import pytest
 
 import registries
 from envbuild import evidence
-from envbuild.engines import BuildRequest, DockerEngine, ImageInfo
+from envbuild.engines import Engine, ImageInfo
 from envbuild.errors import EnvbuildError, GateError
 from envbuild.evidence import keys
-from envbuild.judge import archive
-from envbuild.judge.suite import suite_hash
 from envbuild.model import Level
 from envbuild.net import NetworkError
 from envbuild.pipeline import attached, listing, pruning
 from envbuild.pipeline import pull as pulling
 from envbuild.pipeline import push as pushing
 from envbuild.pipeline.build import up_to_date
-from envbuild.pipeline.names import names
-from envbuild.pipeline.prepare import FindingsError, prepare
+from envbuild.pipeline.prepare import FindingsError
 from envbuild.pipeline.prove import claims
 from envbuild.pipeline.remote import blobs, repository
 from envbuild.pipeline.wanted import Wanted, parse_age
 from envbuild.pipeline.workbench import Workbench
-from envbuild.plan import LABEL_ENV, LABEL_TARGET
-from envbuild.registry import Blobs, Repository, parse
-from registries import Exchange, Front
+from envbuild.registry import Blobs, parse
+from registries import Exchange
+from worlds import REPOSITORY, World
 
-REPOSITORY = Path(__file__).parents[2]
 MIB = 1 << 20
 LAYERS = r"^GET .*/blobs/"
 
@@ -59,121 +53,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@dataclass
-class World:
-    """A front before the registry, a pusher's store and a puller's, one key, and the row's image."""
-
-    engine: DockerEngine
-    front: Front
-    folder: Path
-    prefix: str
-    patch: pytest.MonkeyPatch
-    layer: str = ""
-
-    def __post_init__(self) -> None:
-        keys.make(self.folder / "farm.pem")
-        self.key = keys.load_signing(self.folder / "farm.pem")
-        self.home("pusher")
-        bench = self.bench()
-        self.env = bench.matrix.get("cpu")
-        self.target = prepare(bench, "cpu", checked=False)
-        self.names = names(self.env, self.target.rendering.id8, self.prefix)
-
-    def home(self, name: str) -> Path:
-        """Be somebody else: with a store, and so a cache, of their own."""
-        path = self.folder / name
-        self.patch.setenv("ENVBUILD_HOME", str(path))
-        return path
-
-    def bench(self, *, trusts: bool = True, signs: bool = True) -> Workbench:
-        settings = {
-            "registry.name": self.prefix,
-            "trust.keys": [str(self.folder / "farm.pub")] if trusts else None,
-            "signing.key": str(self.folder / "farm.pem") if signs else None,
-        }
-        return Workbench(project_folder=REPOSITORY, settings={k: v for k, v in settings.items() if v})
-
-    def image(self, *sizes: int, base: str | None = None, target: str | None = None) -> ImageInfo:
-        """An image of layers that nobody has, the row's by its labels; named as a build would name it."""
-        context = self.folder / secrets.token_hex(4)
-        context.mkdir()
-        lines = ["FROM scratch" if base is None else f"FROM {base}"]
-        for number, size in enumerate(sizes):
-            (context / f"file{number}").write_bytes(os.urandom(size))
-            lines.append(f"COPY file{number} /{secrets.token_hex(4)}")
-        (context / "Dockerfile").write_text("\n".join(lines) + "\n")
-        target = target or self.target.rendering.target_id
-        self.engine.build(
-            BuildRequest(
-                context=context, dockerfile=context / "Dockerfile", tag=self.names.proven, platform="linux/amd64",
-                labels=((LABEL_ENV, "cpu"), (LABEL_TARGET, target)),
-            ),
-            log=context / "log",
-        )  # fmt: skip
-        info = self.engine.image(self.names.proven)
-        assert info is not None
-        return info
-
-    def record(self, info: ImageInfo, **changes: Any) -> evidence.Evidence:
-        with self.engine.save(info.id) as stream:
-            identity = archive.read(stream, lambda path: False).identity
-        now = datetime.datetime.now(datetime.timezone.utc)
-        made = evidence.Evidence(
-            schema="envbuild.evidence/1", environment="cpu", target_id=self.target.rendering.target_id,
-            level=Level.CPU, suite=suite_hash(), envbuild="0", image=evidence.Identity.of(identity),
-            platform="linux/amd64", size_bytes=5, base={}, claims=claims(self.env), content={}, portability={},
-            smoke={}, findings=(), started=now, finished=now, seconds={},
-            host=evidence.Host(system="s", machine="m", cpu="c", cpus=1, memory_bytes=1, engine="e"),
-        )  # fmt: skip
-        return made.model_copy(update=changes)
-
-    def prove(self, info: ImageInfo, *, key: evidence.SigningKey | str | None = "own", **changes: Any) -> None:
-        signer = self.key if key == "own" else key
-        assert not isinstance(signer, str)
-        evidence.save(self.record(info, **changes), info.id, key=signer)
-        evidence.remember_built(self.target.rendering.target_id, info.id)
-
-    def push(self, **wish: Any) -> pushing.Pushed:
-        bench = self.bench()
-        return pushing.push(bench, pushing.plan(bench, "cpu", row=None, wish=pushing.Wish(**wish)))
-
-    def pull(self, *, trusts: bool = True, wanted: Wanted | None = None, **wish: Any) -> ImageInfo:
-        wished = pulling.Wish(wanted=wanted or Wanted(), **wish)
-        _, info = pulling.pull(self.bench(trusts=trusts), "cpu", wished)
-        assert info is not None
-        return info
-
-    def forget(self) -> None:
-        """Take the image away from the engine, every name of it."""
-        for info in self.engine.images(f"{self.names.repository}:*"):
-            for tag in info.repo_tags:
-                self.engine.untag(tag)
-
-    @property
-    def local(self) -> set[str]:
-        """The tags that the engine has of this repository."""
-        found = self.engine.images(f"{self.names.repository}:*")
-        return {tag.rpartition(":")[2] for info in found for tag in info.repo_tags}
-
-    @property
-    def there(self) -> Repository:
-        """The row's repository in the registry."""
-        return repository(self.bench(), parse(self.names.proven), lambda event: None)
-
-    @property
-    def remote(self) -> set[str]:
-        """The tags that the registry has, without the lists of what refers to an image."""
-        return {tag for tag in self.there.tags() if not tag.startswith("sha256-")}
-
-    def start(self, home: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """The command in a process of its own."""
-        env = {**os.environ, "ENVBUILD_HOME": str(self.folder / home), "ENVBUILD_REGISTRY_NAME": self.prefix}
-        argv = [sys.executable, "-m", "envbuild", *arguments, "--project", str(REPOSITORY)]
-        return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
 @pytest.fixture
-def world(engine: DockerEngine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(engine: Engine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with registries.fronting(real) as front:
         made = World(engine, front, tmp_path, f"{front.address}/{secrets.token_hex(3)}", monkeypatch)
         yield made
@@ -221,7 +102,7 @@ def test_only_layers_that_are_missing_move(world: World) -> None:
     assert second.diff_ids[:-1] == first.diff_ids
     world.prove(second)
     world.push()
-    world.engine.untag(world.names.proven)
+    world.forget(world.names.proven)
     world.home("puller")
     world.front.asked.clear()
     world.pull()
@@ -284,7 +165,7 @@ def test_evidence_and_bindings_of_others_prove_nothing(world: World) -> None:
     stranger = keys.load_signing(world.folder / "stranger.pem")
     world.prove(other, key=stranger)
     bench = dataclasses.replace(world.bench(), settings={
-        "registry.name": world.prefix, "signing.key": str(world.folder / "stranger.pem")
+        **world.bench().settings, "signing.key": str(world.folder / "stranger.pem")
     })  # fmt: skip
     pushing.push(bench, pushing.plan(bench, "cpu", row=None, wish=pushing.Wish(candidate=True)))
     world.forget()
@@ -343,62 +224,136 @@ def test_a_damaged_layer_is_fetched_again_or_refused(world: World, always: bool)
     assert world.pull().id == info.id, "the rerun ends well"
 
 
-ROUNDS = int(os.environ.get("ENVBUILD_KILL_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("ENVBUILD_KILL_ROUNDS", "4"))
+SEED = int(os.environ.get("ENVBUILD_KILL_SEED", "7"))
+# Where `bench/soak.py kills` reads what was killed where, and what the rerun found.
+REPORT = os.environ.get("ENVBUILD_KILL_REPORT")
+STEPS = (
+    ("tag", r"^PUT .*/manifests/(?!sha256)"),
+    ("list of what refers to it", r"^PUT .*/manifests/sha256-"),
+    ("manifest", r"^PUT .*/manifests/sha256:"),
+    ("upload", r"^(POST|PATCH|PUT) .*/blobs/"),
+    ("layer or evidence", r"^GET .*/blobs/"),
+    ("question", ""),
+)
 
 
-def _killed(world: World, home: str, *arguments: str, after: int) -> int | None:
-    """Run the command and kill -9 it when so many bytes have gone over the line; None where it was done before."""
+def _killed(world: World, home: str, *arguments: str, rolled: random.Random) -> dict[str, object]:
+    """Run the command and kill -9 it: at a byte, at a request, or a while after one; and what it was about then."""
     process = world.start(home, *arguments)
     done = threading.Event()
+    found: dict[str, object] = {"command": arguments[0]}
+    kind, timers = rolled.choice(("byte", "byte", "request", "while after a request")), list[threading.Timer]()
+    # A pull asks some 20 times, a push some 60 times.
+    requests = 60 if arguments[0] == "push" else 20
+    point = rolled.randrange(50_000, 5 * MIB) if kind == "byte" else rolled.randrange(1, requests)
+    delay = rolled.uniform(0.0, 1.0)
 
-    def watch(count: int) -> None:
-        if count >= after and not done.is_set():
+    def kill() -> None:
+        if not done.is_set():
             done.set()
+            last = world.front.asked[-1]
+            step = next(name for name, pattern in STEPS if re.search(pattern, f"{last.method} {last.path}"))
+            found.update(step=step, bytes=sum(each.sent + each.given for each in list(world.front.asked)))
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
 
-    world.front.watch = watch
-    process.communicate(timeout=120)
-    world.front.watch = lambda count: None
-    return None if process.returncode == 0 else process.returncode
+    def heard(count: int) -> None:
+        if count == point and kind == "while after a request":
+            timers.append(threading.Timer(delay, kill))
+            timers[0].start()
+        elif count == point:
+            kill()
+
+    if kind == "byte":
+        world.front.watch = lambda count: kill() if count >= point else None
+    else:
+        world.front.heard = heard
+    _, err = process.communicate(timeout=120)
+    for each in timers:
+        each.cancel()
+    done.set()
+    world.front.watch = world.front.heard = lambda count: None
+    assert process.returncode in (0, -signal.SIGKILL), err
+    return {**found, "at": f"{kind} {point}", "killed": process.returncode != 0}
+
+
+def _report(found: dict[str, object]) -> None:
+    if REPORT:
+        with Path(REPORT).open("a") as file:
+            file.write(json.dumps(found) + "\n")
+
+
+def _rerun(world: World, home: str, *arguments: str) -> dict[str, Any]:
+    world.front.asked.clear()
+    final = world.start(home, *arguments, "--json")
+    out, err = final.communicate(timeout=120)
+    assert final.returncode == 0, err
+    image: dict[str, Any] = json.loads(out)["images"][0]
+    return image
+
+
+def _evidence(world: World) -> int:
+    """How many things refer to what the registry has under the moving name."""
+    subject = world.there.resolve("validated")
+    assert subject is not None
+    found = world.there.referrers(subject.digest)
+    assert len({each.digest for each in found}) == len(found)
+    return len(found)
 
 
 def test_a_push_that_is_killed_leaves_no_name_and_goes_on(world: World) -> None:
+    """Each round anew: a registry that has nothing, a kill, and the same command again."""
     info = world.image(2 * MIB, 3 * MIB)
     world.prove(info)
-    rolled = random.Random(7)
+    rolled = random.Random(SEED)
     key = ("--key", str(world.folder / "farm.pem"))
+    own = world.names.proven.rpartition(":")[2]
     for _ in range(ROUNDS):
+        world.move(f"{world.front.address}/{secrets.token_hex(3)}", info)
         world.front.asked.clear()
-        code = _killed(world, "pusher", "push", "cpu", *key, after=rolled.randrange(100_000, 6 * MIB))
-        if code is not None:
-            assert world.remote == set(), "the names come last"
-    final = world.start("pusher", "push", "cpu", *key, "--json")
-    out, err = final.communicate(timeout=120)
-    assert final.returncode == 0, err
-    assert json.loads(out)["images"][0]["signed"] and "validated" in world.remote
+        found = _killed(world, "pusher", "push", "cpu", *key, rolled=rolled)
+        # The names come last: the one that never moves, then the one that does. Each only with all that belongs to it.
+        names_left = world.remote
+        assert names_left in (set(), {own}, {own, "validated"}), names_left
+        if found["killed"] and found.get("step") not in ("tag", "question", "list of what refers to it"):
+            assert names_left == set(), found
+        if names_left:
+            assert world.there.manifest(own).config.digest == info.id  # type: ignore[union-attr]
+        again = _rerun(world, "pusher", "push", "cpu", *key)
+        assert again["signed"] and world.remote == {own, "validated"} and again["config_digest"] == info.id
+        assert _evidence(world) == 4, "evidence, binding, lock, SBOM"
+        _report({**found, "names_left": sorted(names_left), "rerun_moved": again["moved_bytes"]})
     world.forget()
     world.home("puller")
     assert world.pull().id == info.id
 
 
 def test_a_pull_that_is_killed_leaves_no_name_and_goes_on(world: World) -> None:
+    """Each round anew: an engine and a store that have nothing, a kill, and the same command again."""
     info = world.image(2 * MIB, 3 * MIB)
     world.prove(info)
     world.push()
-    rolled = random.Random(8)
+    rolled = random.Random(SEED + 1)
     key = ("--key", str(world.folder / "farm.pub"))
-    for _ in range(ROUNDS):
+    tags = {world.names.proven.rpartition(":")[2], "validated"}
+    for number in range(ROUNDS):
         world.forget()
         world.front.asked.clear()
-        code = _killed(world, "puller", "pull", "cpu", *key, after=rolled.randrange(100_000, 6 * MIB))
-        assert code is None or world.local == set() or world.engine.image(world.names.proven).id == info.id
-    world.forget()
-    final = world.start("puller", "pull", "cpu", *key, "--json")
-    out, err = final.communicate(timeout=120)
-    assert final.returncode == 0, err
-    assert json.loads(out)["images"][0]["image"] == info.id
-    assert world.local == {world.names.proven.rpartition(":")[2], "validated"}
+        home = f"puller-{number}"
+        found = _killed(world, home, "pull", "cpu", *key, rolled=rolled)
+        names_left = world.local
+        assert names_left <= tags
+        for name in names_left:
+            assert world.engine.image(f"{world.names.repository}:{name}").id == info.id  # type: ignore[union-attr]
+        world.home(home)
+        if not names_left:
+            assert up_to_date(world.bench(), world.target) is None
+        again = _rerun(world, home, "pull", "cpu", *key)
+        assert again["image"] == info.id and world.local == tags
+        assert up_to_date(world.bench(), world.target) is not None
+        assert not list((world.folder / home / "cache/blobs/sha256").glob("*.part"))
+        _report({**found, "names_left": sorted(names_left), "rerun_moved": world.front.given})
 
 
 def test_two_pulls_at_once_move_the_layers_once(world: World) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import registries
-from envbuild.engines import DockerEngine
+from envbuild.engines import Engine
 from envbuild.errors import EnvbuildError, GateError, InputError
 from envbuild.events import discard
 from envbuild.net import Route, Wire
@@ -168,7 +168,33 @@ def test_what_somebody_moved_after_a_run_was_killed_moves_with_the_rest(remote: 
     assert there.tags("validated") == there.new
 
 
-def test_the_same_on_an_engine(engine: DockerEngine, tmp_path: Path) -> None:
+class FakeShelf:
+    """A shelf in memory whose names can all be taken away again, which a registry of distribution 2.x cannot."""
+
+    def __init__(self, names: dict[tuple[str, str], str]) -> None:
+        self.names = dict(names)
+
+    def holds(self, repository: str, tag: str) -> str | None:
+        return self.names.get((repository, tag))
+
+    def point(self, repository: str, tag: str, image: str) -> None:
+        self.names[repository, tag] = image
+        self.names["c", "2026.12"] = "another"  # somebody else, between the first look and this one's turn
+
+    def clear(self, repository: str, tag: str) -> None:
+        self.names.pop((repository, tag), None)
+
+
+def test_a_name_that_others_give_while_the_first_ones_move_is_not_overwritten() -> None:
+    entries = [Entry(environment=row, repository=row, image=f"{row}-new", own="id") for row in ROWS]
+    before = {(row, "validated"): f"{row}-old" for row in ROWS} | {("a", "id"): "a-new"}
+    shelf = FakeShelf(before)
+    with pytest.raises(GateError, match="never overwritten"):
+        move(shelf, "there", "2026.12", entries, discard)
+    assert shelf.names == {**before, ("c", "2026.12"): "another"}, "what was made is gone, theirs is not"
+
+
+def test_the_same_on_an_engine(engine: Engine, tmp_path: Path) -> None:
     prefix = f"envbuild-test-{secrets.token_hex(3)}"
     entries = []
     for row in ROWS:

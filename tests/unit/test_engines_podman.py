@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from envbuild import process
-from envbuild.engines import Candidate, Kind, Wish, cdi, connect, podman_run, seccomp
+from envbuild.engines import Candidate, Kind, Wish, cdi, connect, podman_builds, podman_run, seccomp
 from envbuild.engines.buildkit import find_client
+from envbuild.engines.cleanup import HOST_LABEL, RUN_LABEL
 from envbuild.engines.images import familiar, matches
+from envbuild.engines.incoming import Incoming, fill
 from envbuild.engines.podman_build import Parser, failure
 from envbuild.engines.podman_pull import Progress
 from envbuild.engines.survey import survey
 from envbuild.engines.tunnel import ssh_argv
 from envbuild.errors import BuildError, EngineError, InputError
 from envbuild.events import Event, StepDone, StepLine, StepStarted
+from envbuild.registry import Manifest
+from envbuild.registry.manifests import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, digest_of, parse
 
 # The shape of what podman 4.3.1 prints: a step that mounts another stage is announced before that stage runs.
 OUTPUT = """\
@@ -150,7 +154,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
         for name in ("docker", "podman"):
             monkeypatch.setattr(f"envbuild.engines.choosing._{name}", candidate(name))
         monkeypatch.setenv("DOCKER_CONFIG", "/nonexistent")
-        for variable in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        for variable in ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST"):
             monkeypatch.delenv(variable, raising=False)
 
     return those
@@ -181,6 +185,59 @@ def test_docker_comes_first_and_a_choice_stands_alone(
     # All of them are told of, with a reason.
     assert {each.candidate.kind for each in seen} == {"docker", "podman"}
     assert all(each.why for each in seen)
+
+
+def test_podmans_own_variable_chooses_podman_where_nothing_of_dockers_is_chosen(
+    answering: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering("docker", "podman")
+    environ = {"DOCKER_CONFIG": "/nonexistent", "CONTAINER_HOST": "unix:///p.sock"}
+    monkeypatch.setenv("CONTAINER_HOST", environ["CONTAINER_HOST"])
+    assert connect().kind == "podman" and connect("tcp://chosen:1").kind == "docker"
+    assert connect(kind="docker").kind == "docker"
+    seen = survey(Wish(), environ)
+    assert (seen[0].candidate.kind, seen[0].taken) == ("podman", True)
+    assert any(each.candidate.kind == "docker" and "CONTAINER_HOST" in each.why for each in seen)
+
+
+def test_a_build_is_marked_as_its_runs_and_what_it_left_is_known_by_that(tmp_path: Path) -> None:
+    owner = ((RUN_LABEL, "0123456789abcdef"), (HOST_LABEL, "0123456789ab"))
+    option, secret = podman_builds.mark(owner)
+    assert option == "--secret" and podman_builds.mark(()) == ()
+    states = {
+        "a": {"CommonBuildOpts": {"Secrets": ["id=token,src=/t", secret]}},
+        "b": {"CommonBuildOpts": None},
+        "c": [],
+    }
+    for name, state in states.items():
+        (tmp_path / name / "userdata").mkdir(parents=True)
+        (tmp_path / name / "userdata/buildah.json").write_text(json.dumps(state))
+    listed = [{"Id": name, "Image": "i", "State": "storage", "Labels": None} for name in ("a", "b", "c", "gone")]
+    listed.append({"Id": "d", "Image": "i", "State": "running", "Labels": dict(owner)})
+    for label in (f"{RUN_LABEL}=0123456789abcdef", HOST_LABEL):
+        assert [each.id for each in podman_builds.containers(listed, label, tmp_path)] == ["a", "d"]
+    assert [each.id for each in podman_builds.containers(listed, f"{RUN_LABEL}=f", tmp_path)] == []
+
+
+def test_layers_that_the_engine_has_are_called_by_their_diff_ids_and_the_rest_stays_as_it_is(tmp_path: Path) -> None:
+    config = b'{"rootfs": {"diff_ids": ["sha256:%s", "sha256:%s"]}}' % (b"1" * 64, b"2" * 64)
+    layers = [{"mediaType": OCI_LAYER, "digest": f"sha256:{digit * 64}", "size": 5} for digit in "ab"]
+    raw = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": layers, "config": {
+        "mediaType": OCI_CONFIG, "digest": digest_of(config), "size": len(config)}}).encode()  # fmt: skip
+    manifest = parse(raw, OCI_MANIFEST, "test")
+    assert isinstance(manifest, Manifest)
+    for skipped, names in ((0, "ab"), (1, "b"), (2, "")):
+        folder = tmp_path / str(skipped)
+        folder.mkdir()
+        fill(folder, Incoming(manifest=manifest, config=config, skipped=skipped), lambda digest: tmp_path / digest)
+        assert {path.name[0] for path in folder.iterdir() if path.is_symlink()} == set(names)
+        written = (folder / "manifest.json").read_bytes()
+        assert (written == raw) is (skipped == 0)
+        digests = [layer["digest"] for layer in json.loads(written)["layers"]]
+        assert digests == [
+            *(f"sha256:{digit * 64}" for digit in "12"[:skipped]),
+            *(each["digest"] for each in layers[skipped:]),
+        ]
 
 
 def test_a_builder_is_buildxs_alone(answering: Answering) -> None:

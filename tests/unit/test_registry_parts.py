@@ -113,15 +113,20 @@ def test_a_challenge_is_read_however_it_is_written() -> None:
         assert tokens.read(text) is None
 
 
-def test_patience_is_a_number_or_a_date() -> None:
+def test_patience_is_a_number_or_a_date_by_the_servers_clock() -> None:
+    def asked(text: str, date: str = "") -> float | None:
+        return retry_after({"Retry-After": text, "Date": date})
+
     soon = datetime.now(timezone.utc) + timedelta(seconds=100)
-    assert retry_after("7") == 7.0 and retry_after(" 120 ") == 120.0
+    assert asked("7") == 7.0 and asked(" 120 ") == 120.0
     for text in (format_datetime(soon, usegmt=True), format_datetime(soon.replace(tzinfo=None))):
-        assert 90 < (retry_after(text) or 0) <= 100, text
-    assert retry_after("Thu, 01 Jan 1970 00:00:00 GMT") == 0.0
+        assert 90 < (asked(text) or 0) <= 100, text
+        assert 90 < (asked(text, "soon") or 0) <= 100, "a date that is none is none"
+    assert asked("Thu, 01 Jan 1970 00:00:00 GMT") == 0.0
+    assert asked("Fri, 02 Jan 1970 00:00:09 GMT", "Fri, 02 Jan 1970 00:00:02 GMT") == 7.0
     for text in ("", "²", "soon", "-1", "1e9", "Thu, 99 Jan 99999 00:00:00 +99999999999", "\x00"):
-        assert retry_after(text) is None
-    assert retry_after("9" * 5000) is not None
+        assert asked(text) is None
+    assert asked("9" * 5000) is not None and retry_after({}) is None
 
 
 @pytest.mark.parametrize("target", ["file:///x", "http://[", "https://h:99999/", "data:,x", "http://h:²/"])

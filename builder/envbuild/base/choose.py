@@ -165,8 +165,8 @@ def _materialise(
         return
     raise EngineError(
         f"the base {declared.text} cannot be had: {registry}: {answer.reason}",
-        hint="name a mirror that has it ([base] mirrors in envbuild.toml), docker load it under that name, or let the "
-        "row be bootstrapped (base.bootstrap in the matrix; [base] bootstrap in envbuild.toml is not 'never')",
+        hint=f"name a mirror that has it ([base] mirrors in envbuild.toml), {engine.kind} load it under that name, or "
+        "let the row be bootstrapped (base.bootstrap in the matrix; [base] bootstrap in envbuild.toml is not 'never')",
     )
 
 

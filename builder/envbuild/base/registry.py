@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from envbuild.errors import EnvbuildError
+from envbuild.errors import EnvbuildError, InputError
 from envbuild.net import Broken, NetworkError, Untrusted
 from envbuild.registry import Again, NoAccess, NotUnderstood, Reference, Repository, connect, reference
-from envbuild.registry.credentials import Account, account_for
+from envbuild.registry.credentials import HELPER_SECONDS, Account, account_for
 from envbuild.registry.manifests import INDEXES, MANIFESTS
 from envbuild.site.sections import SiteConfig
 
@@ -32,7 +32,12 @@ class Told:
 
 
 def manifest_digest(
-    image: str, site: SiteConfig, *, timeout: float = TIMEOUT, environ: Mapping[str, str] = os.environ
+    image: str,
+    site: SiteConfig,
+    *,
+    timeout: float = TIMEOUT,
+    environ: Mapping[str, str] = os.environ,
+    login_seconds: float = HELPER_SECONDS,
 ) -> Told:
     """The manifest digest that ``image``'s tag has now; never raises.
 
@@ -44,6 +49,7 @@ def manifest_digest(
         site: Whose mirror, certificate and proxy are used.
         timeout: Limit in seconds for each of the two or three requests.
         environ: Says where the logins lie.
+        login_seconds: Limit of a question to a credential helper.
     """
     name = reference.mirrored(reference.repository(image), site.base.mirrors)
     try:
@@ -54,15 +60,19 @@ def manifest_digest(
 
     def own(path: str) -> Account | None:
         try:
-            found = account_for(wanted.registry, path, environ)
+            found = account_for(wanted.registry, path, environ, seconds=login_seconds)
         except EnvbuildError:
             return None  # a helper that is not there, a damaged file: most bases are everybody's
         logins.extend([found] if found else [])
         return found
 
-    told = _ask(connect(wanted, site, environ, timeout=timeout, attempts=1, account=own), wanted)
-    if told.refused and logins:
+    try:
+        there = connect(wanted, site, environ, timeout=timeout, attempts=1, account=own)
         nobody = connect(wanted, site, environ, timeout=timeout, attempts=1, account=lambda path: None)
+    except InputError:
+        return Told(digest=None, reason="a certificate for it cannot be used")
+    told = _ask(there, wanted)
+    if told.refused and logins:
         # Refused again, the first answer is about the login, which is what can be mended.
         again = _ask(nobody, wanted)
         return told if again.refused else again

@@ -23,6 +23,7 @@ def sbom(
     ] = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
@@ -36,7 +37,7 @@ def sbom(
     """
     from envbuild.pipeline import materials
 
-    with opt.narrated(project, host, verbose=verbose, quiet=quiet) as bench:
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as bench:
         found = materials.bill(bench, *materials.find(bench, image))
     for problem in found.problems:
         output.narrate(f"warning: it may lack something: {problem}")

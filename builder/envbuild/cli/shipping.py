@@ -269,7 +269,8 @@ def prune(
 ) -> None:
     """Free space: images of rows without name and evidence, leftovers of transfers and dead runs, old logs.
 
-    What a name or evidence still speaks of stays. Build cache is the engine's own: docker builder prune.
+    What a name or evidence still speaks of stays. Build cache is the engine's own: docker builder prune,
+    podman image prune.
     """
     from envbuild.pipeline import pruning
     from envbuild.pipeline.sizes import format_size

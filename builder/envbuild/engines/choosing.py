@@ -58,16 +58,22 @@ def candidates(wish: Wish, environ: Mapping[str, str]) -> Iterator[Candidate]:
     """Every engine that may be meant, in the order of preference, asked one by one as the caller goes on.
 
     An address that somebody chose stands alone: falling through to another engine would build in a place that nobody
-    asked for. With no choice made Docker comes first, then Podman.
+    asked for. With no choice made Docker comes first, then Podman. CONTAINER_HOST is Podman's own variable for an
+    address, and chooses Podman where nothing of Docker's is chosen.
 
     Raises:
         EngineError: The chosen docker context does not exist or cannot be read.
     """
-    if wish.kind != "podman":
+    if wish.kind != "podman" and not names_podman(wish, environ):
         for endpoint in endpoints(wish.host, environ):
             yield _docker(endpoint, wish)
     if wish.kind == "podman" or (wish.kind == "auto" and not chosen(wish.host, environ)):
-        yield _podman(wish)
+        yield _podman(wish, environ)
+
+
+def names_podman(wish: Wish, environ: Mapping[str, str]) -> bool:
+    """Whether nobody asked for an engine but by CONTAINER_HOST."""
+    return wish.kind == "auto" and not chosen(wish.host, environ) and bool(environ.get("CONTAINER_HOST"))
 
 
 def connect(
@@ -124,15 +130,18 @@ def _docker(endpoint: Endpoint, wish: Wish) -> Candidate:
     return Candidate(kind="docker", place=endpoint.url, origin=endpoint.origin, engine=engine, reason=reason, hint=hint)
 
 
-def _podman(wish: Wish) -> Candidate:
+def _podman(wish: Wish, environ: Mapping[str, str]) -> Candidate:
     named = wish.kind == "podman"
     program = (wish.client if named else None) or process.which("podman")
-    origin = "--host" if named and wish.host else "[engine] client" if named and wish.client else "podman on PATH"
-    place = (wish.host if named else None) or program or "podman"
+    address = (wish.host if named else None) or environ.get("CONTAINER_HOST") or None
+    origin = "--host" if named and wish.host else "CONTAINER_HOST" if address else "podman on PATH"
+    if named and wish.client and not address:
+        origin = "[engine] client"
+    place = address or program or "podman"
     if program is None:
         return Candidate(kind="podman", place=place, origin=origin, reason="there is no podman client on PATH")
     try:
-        engine = PodmanEngine(program, wish.host if named else None)
+        engine = PodmanEngine(program, address)
     except EngineError as error:
         return Candidate(kind="podman", place=place, origin=origin, reason=error.message, hint=error.hint)
     return Candidate(kind="podman", place=place, origin=origin, engine=engine)

@@ -17,6 +17,7 @@ from envbuild.engines.connection import CALL_TIMEOUT, Connection
 from envbuild.engines.endpoint import Endpoint
 from envbuild.engines.faults import explanation, plain
 from envbuild.engines.images import image_info
+from envbuild.engines.incoming import Fetched, Incoming, archive
 from envbuild.engines.podman_argv import podman_argv
 from envbuild.engines.transfer import Chunks, PullProgress, open_export, split
 from envbuild.engines.types import (
@@ -27,7 +28,7 @@ from envbuild.engines.types import (
     EngineInfo,
     ImageInfo,
     RemoteAnswer,
-)
+)  # fmt: skip
 from envbuild.errors import BuildError, EngineError
 from envbuild.events import Sink, discard
 
@@ -140,21 +141,21 @@ class DockerEngine:
         return tuple(info for info in map(self.image, ids) if info is not None)
 
     @cached_property
-    def takes_sparse_archives(self) -> bool:
-        """Whether it loads an archive without the layers that it has: Docker's own image store does."""
+    def skips_layers(self) -> bool:
+        """Whether it takes an image without the layers that it has: Docker's own image store does."""
         with self._plain("ask the engine about itself"):
             said: dict[str, Any] = self._link.api.info()
         status = [str(part) for pair in said.get("DriverStatus") or () for part in pair]
         return not self._link.podman and "io.containerd.snapshotter.v1" not in status
 
-    def load(self, archive: Iterator[bytes]) -> None:
-        """Take in an image as ``docker load`` does.
+    def take(self, incoming: Incoming, fetched: Fetched) -> None:
+        """Take in an image, as an archive that is made while it is read."""
+        self.load(archive(incoming, fetched))
 
-        Raises:
-            EngineError: It does not take it.
-        """
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """Take in an exported image as ``docker load`` does."""
         with self._link.session(_TRANSFER_TIMEOUT) as api, self._plain("load the image"):
-            for message in api.load_image(archive, quiet=True):  # type: ignore[no-untyped-call]
+            for message in api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
                 if message.get("error"):
                     raise EngineError(f"the engine does not take the image: {' '.join(str(message['error']).split())}")
 
@@ -218,10 +219,6 @@ class DockerEngine:
                 progress.feed(message)
         if progress.error:
             raise EngineError(f"cannot pull {ref}: {progress.error}")
-
-    def remote_digest(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> str | None:
-        """The manifest digest that the registry has for ``ref``; None when it does not answer with one."""
-        return self.ask_registry(ref, timeout).digest
 
     def ask_registry(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> RemoteAnswer:
         """Ask the registry, through the engine, what ``ref`` is; the answer comes within about ``timeout`` seconds."""

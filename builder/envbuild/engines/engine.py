@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from envbuild.engines.incoming import Fetched, Incoming
 from envbuild.engines.types import (
     BuildRequest,
     ContainerInfo,
@@ -43,8 +43,8 @@ class Engine(Protocol):
         ...
 
     @property
-    def takes_sparse_archives(self) -> bool:
-        """Whether it loads an archive without the layers that it has."""
+    def skips_layers(self) -> bool:
+        """Whether it takes an image without the layers that it has."""
         ...
 
     def info(self) -> EngineInfo:
@@ -91,8 +91,8 @@ class Engine(Protocol):
         """The exported image: a stream for ``tarfile.open(fileobj=..., mode="r|")``."""
         ...
 
-    def load(self, archive: Iterator[bytes]) -> None:
-        """Take in an exported image."""
+    def take(self, incoming: Incoming, fetched: Fetched) -> None:
+        """Take in an image without giving it a name; ``fetched`` says where a layer lies, and waits for it."""
         ...
 
     def import_root(self, tar: Path, ref: str, changes: tuple[str, ...] = ()) -> str:

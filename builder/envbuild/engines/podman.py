@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from envbuild import process
-from envbuild.engines import cdi, podman_build, podman_run, registries, seccomp
+from envbuild.engines import cdi, podman_build, podman_builds, podman_run, registries, seccomp
 from envbuild.engines.container import say_refused
 from envbuild.engines.images import familiar, image_info, matches
+from envbuild.engines.incoming import Fetched, Incoming, archive, fill
 from envbuild.engines.podman_argv import keeps_id, podman_argv
 from envbuild.engines.podman_pull import Progress
 from envbuild.engines.podman_run import Client, hint
@@ -26,7 +28,7 @@ from envbuild.engines.types import (
     EngineInfo,
     ImageInfo,
     RemoteAnswer,
-)
+)  # fmt: skip
 from envbuild.errors import EngineError
 from envbuild.events import Sink, discard
 
@@ -65,12 +67,7 @@ class PodmanEngine:
     @property
     def local(self) -> bool:
         """Whether it runs its containers on this host."""
-        return self._client.endpoint is None or self._client.endpoint.startswith("unix://")
-
-    @property
-    def rootless(self) -> bool:
-        """Whether it runs without root."""
-        return self._client.rootless
+        return self.skips_layers or self.endpoint.startswith("unix://")
 
     @property
     def gpu_obstacle(self) -> str:
@@ -92,8 +89,8 @@ class PodmanEngine:
 
     def run_line(self, spec: ContainerSpec) -> tuple[str, ...]:
         """The command line that starts a container, for people."""
-        keep_id = keeps_id(spec, rootless=self.rootless)
         client = self._client
+        keep_id = keeps_id(spec, rootless=client.rootless)
         return podman_argv(
             client.program, client.endpoint, spec, keep_id=keep_id, limits=client.limits, seccomp=client.seccomp
         )
@@ -111,7 +108,7 @@ class PodmanEngine:
             memory_bytes=int(host.get("memTotal", 0)),
             runtimes=(str((host.get("ociRuntime") or {}).get("name", "")),),
             root=str(store.get("graphRoot", "")),
-            rootless=self.rootless,
+            rootless=self._client.rootless,
         )
 
     def image(self, ref: str) -> ImageInfo | None:
@@ -134,13 +131,23 @@ class PodmanEngine:
         return tuple(map(_info_of, found))
 
     @property
-    def takes_sparse_archives(self) -> bool:
-        """It does not: every layer has to be in the archive."""
-        return False
+    def skips_layers(self) -> bool:
+        """Whether it takes an image without the layers that it has: it does, where no service is between."""
+        # A default connection of podman's own (containers.conf) goes to a service that no argument names.
+        return self._client.endpoint is None and not self._said["host"].get("serviceIsRemote")
 
-    def load(self, archive: Iterator[bytes]) -> None:
-        """Take in an image as ``podman load`` does."""
-        done = process.feed(self._client.line("load", "--quiet"), archive)
+    def take(self, incoming: Incoming, fetched: Fetched) -> None:
+        """Take in an image: as a folder, or as an archive where a service would have to read that."""
+        if not self.skips_layers:
+            self.load(archive(incoming, fetched))
+            return
+        with tempfile.TemporaryDirectory(prefix="envbuild-incoming-") as name:
+            fill(Path(name), incoming, fetched)
+            self._do("take in the image", "pull", "--quiet", f"dir:{name}", timeout=_TRANSFER_SECONDS)
+
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """Take in an exported image as ``podman load`` does."""
+        done = process.feed(self._client.line("load", "--quiet"), pieces)
         if done.returncode != 0:
             raise EngineError(f"the engine does not take the image: {process.last_words(done.stderr)}",
                               hint=hint(done.stderr))  # fmt: skip
@@ -202,10 +209,6 @@ class PodmanEngine:
         if code != 0:
             raise EngineError(f"cannot pull {ref}: {progress.error}", hint=hint(progress.error))
 
-    def remote_digest(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> str | None:
-        """The manifest digest that the registry has for ``ref``; None when it does not answer with one."""
-        return self.ask_registry(ref, timeout).digest
-
     def ask_registry(self, ref: str, timeout: float = REGISTRY_TIMEOUT) -> RemoteAnswer:
         """Ask the registry what ``ref`` is: from here, since podman has no such question."""
         return registries.ask(ref, timeout)
@@ -228,18 +231,10 @@ class PodmanEngine:
         return spec
 
     def containers(self, label: str) -> tuple[ContainerInfo, ...]:
-        """Every container, running or not, with this ``key=value`` label."""
-        found = self._json("list containers", "ps", "--all", "--no-trunc", "--filter", f"label={label}",
-                           "--format", "json")  # fmt: skip
-        return tuple(
-            ContainerInfo(
-                id=str(each["Id"]),
-                image=str(each["Image"]),
-                state=str(each["State"]),
-                labels=tuple(sorted((each.get("Labels") or {}).items())),
-            )
-            for each in found
-        )
+        """Every container, running or not, with this ``key=value`` label; also what a killed build has left."""
+        found = self._json("list containers", "ps", "--all", "--external", "--no-trunc", "--format", "json")
+        folder = podman_builds.places(self._said.get("store") or {}) if self.local else None
+        return podman_builds.containers(found, label, folder)
 
     def remove_container(self, container: str) -> None:
         """End and remove a container; one that is gone already is fine."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from envbuild.engines.argv import csv, run_options
+from envbuild.engines.podman_builds import mark
 from envbuild.engines.types import BuildRequest, ContainerSpec
 
 
@@ -78,8 +79,9 @@ def build_argv(client: str, endpoint: str | None, request: BuildRequest) -> tupl
         argv += ["--label", f"{key}={value}"]
     for name, path in request.secrets:
         argv += ["--secret", csv((("id", name), ("src", str(path))))]
-    argv.append(str(request.context))
-    return tuple(argv)
+    if endpoint is None:
+        argv += mark(request.owner)
+    return (*argv, str(request.context))
 
 
 def keeps_id(spec: ContainerSpec, *, rootless: bool) -> bool:

@@ -128,22 +128,37 @@ def build(client: Client, request: BuildRequest, *, version: str, sink: Sink, lo
     Podman before 4.4 never lets go of a cache mount that is locked, where a RUN has several of them or empties one
     (https://github.com/containers/buildah/issues/4342; mended in Buildah 1.29 by pull request 4349), and the next RUN
     waits for it for ever. There the mounts are not locked, and one build of this user waits for another.
+
+    Labels of its command line Podman gives to the result of every step (measured with 4.3.1), and its build cache would
+    say that it is made of images of this row. As the last step they are the image's alone.
     """
     check_files(request)
     parser = Parser()
     with contextlib.ExitStack() as stack:
-        if _number(version) < _LETS_GO:
-            text = request.dockerfile.read_text(encoding="utf-8")
-            if _LOCKED in text:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="envbuild-build-")))
-                (folder / "Dockerfile").write_text(text.replace(_LOCKED, ""), encoding="utf-8")
-                request = replace(request, dockerfile=folder / "Dockerfile")
-                lock = store.FileLock(store.home() / "locks" / "podman-build.lock")
-                lock.acquire(lambda: sink(Note(message="another build with this Podman is running; waiting for it")))
-                stack.callback(lock.release)
+        text = request.dockerfile.read_text(encoding="utf-8")
+        if _number(version) < _LETS_GO and _LOCKED in text:
+            text = text.replace(_LOCKED, "")
+            lock = store.FileLock(store.home() / "locks" / "podman-build.lock")
+            lock.acquire(lambda: sink(Note(message="another build with this Podman is running; waiting for it")))
+            stack.callback(lock.release)
+        if request.target is None:
+            text, request = f"{text.rstrip()}\n{labelling(request.labels)}", replace(request, labels=())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="envbuild-build-")))
+        (folder / "Dockerfile").write_text(text, encoding="utf-8")
+        request = replace(request, dockerfile=folder / "Dockerfile")
         argv = build_argv(client.program, client.endpoint, request)
         if logged(argv, parser, sink=sink, log=log, timeout=timeout) != 0:
             raise failure(parser, log)
+
+
+def labelling(labels: tuple[tuple[str, str], ...]) -> str:
+    """The instruction that gives an image its labels; nothing without any."""
+    words = (f'"{_quoted(key)}"="{_quoted(value)}"' for key, value in labels)
+    return f"LABEL {' '.join(words)}\n" if labels else ""
+
+
+def _quoted(text: str) -> str:
+    return re.sub(r'[\\"$]', r"\\\g<0>", " ".join(text.splitlines()))
 
 
 def _number(version: str) -> tuple[int, ...]:

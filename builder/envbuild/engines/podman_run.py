@@ -167,6 +167,11 @@ def hint(said: str) -> str:
             "--add-subuids 100000-165535 --add-subgids 100000-165535 USER), the programs newuidmap and newgidmap "
             "(package uidmap, shadow-utils), then: podman system migrate"
         )
+    if found := re.search(r"/dev/(fuse|net/tun)[^/]{0,40}(Permission denied|No such file)", said):
+        return (
+            f"rootless Podman needs the device /dev/{found[1]}, and this user may not open it: as root chmod 0666 "
+            f"/dev/{found[1]}, as it usually is, after modprobe {found[1].rpartition('/')[2]} where it is missing"
+        )
     if "no space left on device" in said:
         return "the disk is full: podman system df shows why"
     if "rlimit" in said.lower():

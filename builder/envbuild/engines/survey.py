@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from envbuild import process
 from envbuild.engines import cdi
-from envbuild.engines.choosing import Candidate, Wish, candidates
+from envbuild.engines.choosing import Candidate, Wish, candidates, names_podman
 from envbuild.engines.endpoint import chosen
 from envbuild.engines.engine import Engine
 from envbuild.engines.types import EngineInfo
@@ -58,7 +58,7 @@ def _asked(wish: Wish, environ: Mapping[str, str]) -> Iterator[Candidate]:
 def _why(wish: Wish, environ: Mapping[str, str]) -> str:
     if wish.kind == "podman":
         return "Podman was asked for"
-    if chosen(wish.host, environ):
+    if chosen(wish.host, environ) or names_podman(wish, environ):
         return "its address was chosen"
     return "the first that answers"
 
@@ -70,6 +70,8 @@ def _not_meant(wish: Wish, environ: Mapping[str, str]) -> Iterator[tuple[Wish, s
         yield replace(bare, kind="docker"), "Podman was asked for"
     elif wish.kind == "docker":
         yield replace(bare, kind="podman"), "Docker was asked for"
+    elif names_podman(wish, environ):
+        yield replace(bare, kind="docker"), "an address was chosen: CONTAINER_HOST"
     elif chosen(wish.host, environ):
         yield replace(bare, kind="podman"), "an address was chosen: --host, [engine] host, DOCKER_HOST or a context"
 

@@ -21,6 +21,7 @@ class BuildRequest:
         network: Network of the RUN steps, such as ``host``; None is the engine's default.
         no_cache: Run every step again.
         platform: Such as ``linux/amd64``.
+        owner: Labels of the run that builds, for what the build leaves behind when it is killed; never the image's.
     """
 
     context: Path
@@ -33,6 +34,7 @@ class BuildRequest:
     secrets: tuple[tuple[str, Path], ...] = ()
     network: str | None = None
     no_cache: bool = False
+    owner: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

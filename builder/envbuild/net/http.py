@@ -146,7 +146,7 @@ class Client:
             raise NetworkError(f"{place}: no access ({status})", hint="check the credentials of the index or the proxy")
         if status not in _AGAIN:
             return None
-        asked = retry_after(response.headers.get("Retry-After", ""))
+        asked = retry_after(response.headers)
         wait = backoff(attempt) if asked is None else asked
         if last or wait > _LONGEST_WAIT:
             response.close()

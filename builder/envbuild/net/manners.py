@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
@@ -71,23 +72,35 @@ def backoff(attempt: int) -> float:
     return 0.5 * 2.0**attempt * random.uniform(1.0, 1.5)
 
 
-def retry_after(text: str) -> float | None:
-    """Seconds of a Retry-After header, from a number or a date; None without one."""
-    import email.utils
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of an answer's Retry-After, from a number or a date; None without one.
 
+    A date is held to the server's own clock, where the answer has its Date (RFC 9110, 6.6.1): ours may be wrong.
+    """
+    text = headers.get("Retry-After", "")
     if re.fullmatch("[0-9]+", text.strip()):
         return float(text.strip()[:9])
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        wanted = email.utils.parsedate_to_datetime(text)
-        # "-0000" is UTC too, and comes without a zone.
-        wanted = wanted if wanted.tzinfo else wanted.replace(tzinfo=datetime.timezone.utc)
-        return max(0.0, (wanted - datetime.datetime.now(datetime.timezone.utc)).total_seconds())
+        now = datetime.datetime.now(datetime.timezone.utc)
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            now = _date(headers.get("Date", ""))
+        return max(0.0, (_date(text) - now).total_seconds())
     return None
+
+
+def _date(text: str) -> datetime.datetime:
+    import email.utils
+
+    said = email.utils.parsedate_to_datetime(text)
+    # "-0000" is UTC too, and comes without a zone.
+    return said if said.tzinfo else said.replace(tzinfo=datetime.timezone.utc)
 
 
 def reason(error: BaseException) -> str:
     """The innermost cause, in a few words: the texts around it repeat URLs."""
     inner: Any = innermost(error)
+    if str(inner).startswith("Tunnel connection failed: "):
+        return f"the proxy answers {str(inner).partition(': ')[2]}"[:100]  # http.client's: a status and its words
     # urllib3 says why in a text and in what it was raised from, and nowhere else.
     for each in (inner, inner.__cause__, inner.__context__):
         if isinstance(each, OSError) and (said := each.strerror):

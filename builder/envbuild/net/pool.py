@@ -71,6 +71,17 @@ _POOLS: dict[str, Any] = {"http": _PlainPool, "https": _TlsPool}
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
+    def __init__(self, roots: str = "") -> None:
+        self._roots = roots
+        super().__init__()
+
+    def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
+        host, pool = super().build_connection_pool_key_attributes(*args, **kwargs)
+        if self._roots and host["scheme"] == "https":
+            # Besides ca_certs, which requests has a place for; urllib3 takes both.
+            return host, {**pool, "ca_cert_data": self._roots}
+        return host, pool
+
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, blocksize=_BLOCK, **kwargs)
         self.poolmanager.pool_classes_by_scheme = _POOLS
@@ -85,11 +96,15 @@ class _Adapter(requests.adapters.HTTPAdapter):
 class Plain(requests.Session):
     """A session that neither follows redirects nor reads them, and takes nothing from the environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: str = "") -> None:
+        """
+        Args:
+            roots: CAs that are trusted besides the others, as PEM.
+        """
         super().__init__()
         self.trust_env = False
         for scheme in ("http://", "https://"):
-            self.mount(scheme, _Adapter())
+            self.mount(scheme, _Adapter(roots))
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """Nowhere: requests would read the whole body first."""

@@ -29,10 +29,12 @@ class NetworkError(EngineError):
 
     Attributes:
         status: The HTTP status that says so; 0 where it is something else.
+        wait: How long the server asks to be left alone (seconds).
     """
 
     code = "network"
     status: int = 0
+    wait: float = 0.0
 
 
 class Missing(NetworkError):

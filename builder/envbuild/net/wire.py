@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from envbuild.net.manners import innermost, reason, shown
+from envbuild.net.manners import innermost, origin, reason, shown
 from envbuild.net.types import NetworkError, TooLong, Untrusted
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Route:
         direct: Whether a URL is reached without the proxy.
         unverified: Hosts, or ``host:port``, whose certificates are not looked at.
         accounts: URLs with credentials; these go to the same scheme, host and port only.
+        roots: CAs that are trusted besides the others, as PEM.
+        client: Our certificate and its key, shown to ``client_for`` (``host:port``) only.
     """
 
     agent: str
@@ -47,15 +49,19 @@ class Route:
     direct: Callable[[str], bool] = lambda url: False
     unverified: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    roots: str = field(default="", repr=False)
+    client: tuple[Path, Path] | None = None
+    client_for: str = ""
 
 
 class Broken(Exception):
-    """Nothing was answered, or not all of it: worth another attempt."""
+    """Nothing was answered, or not all of it: worth another attempt, after ``wait`` seconds where it asked for that."""
 
-    def __init__(self, place: str, reason: str) -> None:
+    def __init__(self, place: str, reason: str, *, wait: float = 0.0) -> None:
         super().__init__(place, reason)
         self.place = place
         self.reason = reason
+        self.wait = wait
 
 
 class Wire:
@@ -94,6 +100,8 @@ class Wire:
         named = {parts.hostname, parts.netloc}
         verify: bool | str = False if named & set(route.unverified) else str(route.ca) if route.ca else True
         proxies = {} if route.direct(url) else dict(route.proxies)
+        shows = route.client is not None and origin(url) == origin(f"https://{route.client_for}")
+        cert = (str(route.client[0]), str(route.client[1])) if route.client is not None and shows else None
         try:
             return self._session().request(
                 method,
@@ -103,6 +111,7 @@ class Wire:
                 stream=True,
                 allow_redirects=False,
                 verify=verify,
+                cert=cert,
                 proxies=proxies,
                 auth=auth,
                 data=data,
@@ -166,7 +175,7 @@ class Wire:
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
             # Proxies and certificates come from the site's settings, which have read the environment already.
-            session = self._local.session = Plain()
+            session = self._local.session = Plain(self.route.roots)
             if self.route.unverified:
                 # The site said so; urllib3 need not say it again for every request.
                 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)

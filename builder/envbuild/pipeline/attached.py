@@ -17,8 +17,8 @@ from typing import Any
 from envbuild import evidence
 from envbuild.evidence.record import MAX_BYTES
 from envbuild.model import Level
-from envbuild.net import Missing
-from envbuild.registry import Blobs, Descriptor, Manifest, Repository, push_blob
+from envbuild.net import Missing, TooLong
+from envbuild.registry import Blobs, Damaged, Descriptor, Manifest, NotUnderstood, Repository, push_blob
 from envbuild.registry.manifests import OCI_EMPTY, OCI_MANIFEST, digest_of, dump
 
 EVIDENCE = "application/vnd.envbuild.evidence.v1+json"
@@ -134,23 +134,24 @@ def attached(repository: Repository, subject: Descriptor, kinds: Sequence[str], 
             return
         try:
             manifest = repository.manifest(each.digest)
-        except Missing:
+            if (
+                isinstance(manifest, Manifest)
+                and manifest.artifact_type in kinds
+                and manifest.subject == subject.digest
+                and sum(layer.size for layer in manifest.layers) <= MAX_BYTES + _MAX_ENVELOPE
+                and len(manifest.layers) <= 8
+            ):
+                yield _read(repository, manifest, blobs)
+        except (Missing, NotUnderstood, Damaged, TooLong):
+            # Whoever may write there can put anything beside an image: one that is no evidence hides no other.
             continue
-        if (
-            isinstance(manifest, Manifest)
-            and manifest.artifact_type in kinds
-            and manifest.subject == subject.digest
-            and sum(layer.size for layer in manifest.layers) <= MAX_BYTES + _MAX_ENVELOPE
-            and len(manifest.layers) <= 8
-        ):
-            yield _read(repository, manifest, blobs)
 
 
 def _read(repository: Repository, manifest: Manifest, blobs: Blobs) -> Artifact:
-    files = []
-    for layer in manifest.layers:
-        path = blobs.fetch(repository, layer)
-        files.append((layer.annotations.get(_TITLE, ""), layer.media_type, path.read_bytes()))
+    files = [
+        (layer.annotations.get(_TITLE, ""), layer.media_type, blobs.read(repository, layer))
+        for layer in manifest.layers
+    ]
     return Artifact(kind=manifest.artifact_type, files=tuple(files), notes=manifest.annotations)
 
 

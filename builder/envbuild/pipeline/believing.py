@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
-from envbuild import evidence
+from envbuild import evidence, store
 from envbuild.evidence import PublicKey
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Environment, Finding, ImageIdentity, Severity
@@ -39,9 +39,9 @@ def believe(subject: Subject, there: Repository, manifest: Manifest, own: Blobs,
             bindings += [envelope] if envelope else []
         elif record is not None:
             path = scratch / f"evidence-{number}.json"
-            path.write_bytes(record)
+            store.write_atomic(path, record)
             if envelope is not None:
-                evidence.envelope_of(path).write_bytes(envelope)
+                store.write_atomic(evidence.envelope_of(path), envelope)
             paths.append(path)
     found = answer(subject, paths)
     findings = [_told(_lenient(each), scratch) for each in found.findings]

@@ -17,6 +17,7 @@ from envbuild.pipeline.image import base_label, build_image
 from envbuild.pipeline.known import Known, place, remember
 from envbuild.pipeline.locate import locate, not_a_rows_own, own_target, require_level
 from envbuild.pipeline.names import Names, derived_names, give, names
+from envbuild.pipeline.offering import offer
 from envbuild.pipeline.prepare import Target, find_lock, prepare, require_clean
 from envbuild.pipeline.proof import Proof, Wish
 from envbuild.pipeline.prove import SMOKE_SECONDS, foresee, note_unsigned, prove, proven
@@ -92,7 +93,8 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
         elif (tagged := bench.engine.image(wanted.proven)) is not None:
             raise GateError(
                 f"{wanted.proven} exists; a rebuild gives other bytes, and an id tag is never overwritten",
-                hint=f"Remove the name first, if that is what you want: docker rmi {wanted.proven} ({tagged.id[:19]})",
+                hint="Remove the name first, if that is what you want: "
+                f"{bench.engine.kind} rmi {wanted.proven} ({tagged.id[:19]})",
             )
         ref, how = _image_of(bench, run, target, wanted, options)
         base_used = base_label(bench, ref)
@@ -165,7 +167,7 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
     own = own_target(env, info)
     if own is None and info.id.removeprefix("sha256:").startswith(ref.removeprefix("sha256:")):
         raise InputError(
-            f"{ref} is an id; an image is promoted by its name", hint=f"Give it one: docker tag {ref} NAME"
+            f"{ref} is an id; an image is promoted by its name", hint=f"Give it one: {bench.engine.kind} tag {ref} NAME"
         )
     if own:
         wanted = names(env, own[:8], bench.site.registry.name)
@@ -199,9 +201,11 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
         raise GateError(
             f"{wanted.proven} names an image that no build of this store made ({taken.id[:19]}); "
             "it is never overwritten",
-            hint=f"If it may go, remove its name, and build again: docker rmi {wanted.proven}",
+            hint=f"If it may go, remove its name, and build again: {bench.engine.kind} rmi {wanted.proven}",
         )
     foresee(bench, target.env, options.wish)
+    if not options.no_cache and (elsewhere := offer(bench, target.env, wanted)):
+        bench.sink(Note(message=elsewhere))
     room.require(bench, [target])
     machine = bench.engine.info()
     compilers = options.compilers or room.compilers(cpus=machine.cpus, memory_bytes=machine.memory_bytes)

@@ -105,7 +105,8 @@ def examine_image(
     info = bench.engine.image(image)
     if info is None:
         raise GateError(
-            f"there is no image {image}", hint=f"Pull it first, or see what there is: docker images {image}"
+            f"there is no image {image}",
+            hint=f"Pull it first, or see what there is: {bench.engine.kind} images {image}",
         )
     pyz, extent = archive(bench.cache), _absolute(extent)
     with running(bench) as run:

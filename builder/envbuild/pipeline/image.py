@@ -67,6 +67,7 @@ def build_image(bench: Workbench, run: Run, target: Target, *, no_cache: bool, t
             secrets=tuple(secrets),
             network="host" if needs_host_network(bench.site, pip, apt) else None,
             no_cache=no_cache,
+            owner=run.labels,
         )
         with explained(bench, log):
             bench.engine.build(request, sink=bench.sink, log=log, timeout=timeout)

@@ -14,12 +14,13 @@ from envbuild.errors import EnvbuildError
 from envbuild.events import Note
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Level
+from envbuild.net import Missing
 from envbuild.pipeline import attached
 from envbuild.pipeline.names import names
 from envbuild.pipeline.remote import repository
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV
-from envbuild.registry import Manifest, Repository, parse
+from envbuild.registry import Manifest, NotUnderstood, Repository, parse
 
 _LINES = 8
 
@@ -143,7 +144,10 @@ def _remote(there: Repository, row: str) -> list[Listed]:
             by_digest.setdefault(found.digest, []).append(tag)
     listed = []
     for digest, tags in by_digest.items():
-        manifest = there.manifest(digest)
+        try:
+            manifest = there.manifest(digest)
+        except (Missing, NotUnderstood):
+            continue  # it has just gone, or is nothing that a row could be: the others are listed
         if not isinstance(manifest, Manifest):
             continue
         told = [said for each in there.referrers(digest) if (said := attached.told(each.annotations)) is not None]

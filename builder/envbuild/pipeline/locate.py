@@ -47,7 +47,7 @@ def locate(bench: Workbench, reference: str, row: str | None) -> tuple[str, Imag
     if info is None:
         raise GateError(
             f"there is no image {reference}, and no row of that name",
-            hint=f"{guess} Rows: {known}. Images: docker images 'envbuild/*'".strip(),
+            hint=f"{guess} Rows: {known}. Images: {bench.engine.kind} images 'envbuild/*'".strip(),
         )
     claimed = row or dict(info.labels).get(LABEL_ENV)
     if claimed is None:
@@ -108,5 +108,5 @@ def not_a_rows_own(bench: Workbench, ref: str, wanted: Names) -> None:
         if f"/{wanted.repository}".endswith(f"/envbuild/{row}"):
             raise GateError(
                 f"{ref} is not what the row {row} builds, and {wanted.repository} is the name of what it builds",
-                hint=f"Give it a name of your own first: docker tag {ref} my-team/{row}:1",
+                hint=f"Give it a name of your own first: {bench.engine.kind} tag {ref} my-team/{row}:1",
             )

@@ -85,7 +85,7 @@ def refuse_other_bytes(engine: Engine, tag: str, info: ImageInfo) -> None:
     if existing is not None and not same_image(existing, info):
         raise GateError(
             f"{tag} already names another image ({existing.id[:19]}); it is never overwritten",
-            hint=f"If that image should go, remove its name yourself: docker rmi {tag}",
+            hint=f"If that image should go, remove its name yourself: {engine.kind} rmi {tag}",
         )
 
 

@@ -187,7 +187,10 @@ def _layer(
     packed, size = hashlib.sha256(), 0
     raw = _Hashed(gzip.GzipFile(fileobj=stream, mode="rb") if compressed else stream, read)  # type: ignore[call-overload]
     store.make_folder(blobs.folder / "sha256")
-    descriptor, name = tempfile.mkstemp(prefix=".packing.", suffix=".tmp", dir=blobs.folder / "sha256")
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".packing.", suffix=".tmp", dir=blobs.folder / "sha256")
+    except OSError as error:
+        raise disk_error(blobs.folder, error) from error
     path = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:

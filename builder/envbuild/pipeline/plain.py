@@ -6,10 +6,12 @@ import platform
 import time
 
 from envbuild.engines import ImageInfo
+from envbuild.engines.incoming import Incoming
 from envbuild.errors import GateError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.net import Missing
 from envbuild.pipeline import unpacking
+from envbuild.pipeline.arriving import arriving
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.remote import blobs
 from envbuild.pipeline.resolving import Remote, look_up
@@ -44,11 +46,12 @@ def pull_plain(bench: Workbench, ref: str, *, dry_run: bool = False) -> tuple[Re
         raise GateError(f"there is no {asked}") from error
     if dry_run:
         return image, None
-    there = unpacking.layers_there(bench.engine, image.identity.diff_ids)
-    incoming = unpacking.Incoming(manifest=image.manifest, config=image.config, skipped=there)
-    info = unpacking.unpack(bench.engine, incoming, image.there, blobs(bench), mover)
-    if reference.tag is not None:
-        bench.engine.tag(info.id, f"{reference.repository}:{reference.tag}")
+    with arriving(bench, image.identity.diff_ids):
+        there = unpacking.layers_there(bench.engine, image.identity.diff_ids)
+        incoming = Incoming(manifest=image.manifest, config=image.config, skipped=there)
+        info = unpacking.unpack(bench.engine, incoming, image.there, blobs(bench), mover)
+        if reference.tag is not None:
+            bench.engine.tag(info.id, f"{reference.repository}:{reference.tag}")
     for layer in image.manifest.layers:
         blobs(bench).remove(layer.digest)
     mover.event(PhaseDone(phase="pull", seconds=time.monotonic() - began, detail=info.id[:19]))

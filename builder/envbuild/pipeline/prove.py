@@ -71,7 +71,7 @@ def prove(
     engine = bench.engine
     info = engine.image(ref)
     if info is None:
-        raise GateError(f"there is no image {ref}", hint="See what there is: docker images 'envbuild/*'")
+        raise GateError(f"there is no image {ref}", hint=f"See what there is: {engine.kind} images 'envbuild/*'")
     _usable(env, ref, info)
     # Before anything runs, and as if a cuda-compat library were in the image: that is seen by looking into it.
     decision = _decided(bench, env, info, wish, compat=True)

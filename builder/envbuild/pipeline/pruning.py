@@ -14,6 +14,7 @@ from envbuild import evidence, store
 from envbuild.engines import ImageInfo
 from envbuild.errors import EnvbuildError
 from envbuild.events import Note
+from envbuild.pipeline.arriving import arrives
 from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.runs import running
 from envbuild.pipeline.workbench import Workbench
@@ -98,7 +99,8 @@ def _went(bench: Workbench, item: Item, still: Container[Item]) -> bool:
     if item.kind == "name":
         bench.engine.untag(item.what)
         return True
-    return bench.engine.remove_unnamed(item.what)
+    # A pull that has it in its hands has given it neither name nor evidence yet.
+    return not arrives(bench, info.diff_ids) and bench.engine.remove_unnamed(item.what)
 
 
 def _images(bench: Workbench, *, candidates: bool) -> Iterator[Item]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,14 @@ from typing import Any
 
 from envbuild import evidence, store
 from envbuild.engines import ImageInfo
+from envbuild.engines.incoming import Incoming
 from envbuild.errors import GateError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence.record import MAX_BYTES
 from envbuild.judge import archive
 from envbuild.model import Environment, Finding, Level
 from envbuild.pipeline import unpacking
+from envbuild.pipeline.arriving import arriving
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.names import Names, names, refuse_other_bytes
 from envbuild.pipeline.packing import Layers
@@ -106,8 +107,8 @@ def pull(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> t
         EngineError: The engine or the disk (exit 3).
     """
     mover = Mover(sink=bench.sink, verb="fetching")
-    with tempfile.TemporaryDirectory(prefix="pull-", dir=store.make_folder(bench.cache)) as scratch:
-        found, there = _find(bench, name, wish, mover, Path(scratch))
+    with store.scratch(bench.cache, "pull-") as scratch:
+        found, there = _find(bench, name, wish, mover, scratch)
         _refuse(found, wish)
         _refuse_taken(bench, found)
         return found, None if dry_run else _fetch(bench, found, there, mover)
@@ -174,7 +175,7 @@ def _refuse_taken(bench: Workbench, found: Found) -> None:
     if existing is not None and existing.diff_ids != found.verified.identity.diff_ids:
         raise GateError(
             f"{found.tags[0]} already names another image ({existing.id[:19]}); it is never overwritten",
-            hint=f"If that image should go, remove its name yourself: docker rmi {found.tags[0]}",
+            hint=f"If that image should go, remove its name yourself: {bench.engine.kind} rmi {found.tags[0]}",
         )
 
 
@@ -184,14 +185,18 @@ def _fetch(bench: Workbench, found: Found, there: Repository, mover: Mover) -> I
     began = time.monotonic()
     total = len(found.manifest.layers)
     mover.event(PhaseStarted(phase="pull", detail=f"{total - found.there} of {total} layers"))
-    incoming = unpacking.Incoming(manifest=found.manifest, config=found.config, skipped=found.there)
-    info = unpacking.unpack(bench.engine, incoming, there, own, mover)
-    _same(bench, info, found)
-    refuse_other_bytes(bench.engine, found.tags[0], info)
-    if found.verified.good:
-        _adopt(found.verified, info)
-    for tag in found.tags:
-        bench.engine.tag(info.id, tag)
+    diff_ids = found.verified.identity.diff_ids
+    with arriving(bench, diff_ids):
+        # Looked at again: who was waited for may have brought them, and who prunes may have taken some away.
+        skipped = unpacking.layers_there(bench.engine, diff_ids)
+        incoming = Incoming(manifest=found.manifest, config=found.config, skipped=skipped)
+        info = unpacking.unpack(bench.engine, incoming, there, own, mover)
+        _same(bench, info, found)
+        refuse_other_bytes(bench.engine, found.tags[0], info)
+        if found.verified.good:
+            _adopt(found.verified, info)
+        for tag in found.tags:
+            bench.engine.tag(info.id, tag)
     # The engine has them; what they are called is remembered for a push.
     for diff_id, layer in zip(info.diff_ids, found.manifest.layers, strict=True):
         Layers(folder=own.folder).remember(diff_id, layer)

@@ -160,6 +160,11 @@ def push(bench: Workbench, planned: Plan) -> Pushed:
     else:
         subject, config = known.descriptor, known.config.digest
     signed = _beside(bench, planned, there, own, subject, config)
+    # Somebody else may have pushed meanwhile: another image (then nothing moves), or the same one, packed otherwise.
+    other = _taken(there, planned)
+    if other is not None and other.descriptor.digest != subject.digest:
+        subject = other.descriptor
+        signed = _beside(bench, planned, there, own, subject, config)
     if signed and not any(evidence.envelope_of(path).is_file() for path in planned.records):
         prove_again = f"envbuild smoke {planned.env.name} --key FILE"
         mover.note(f"none of the evidence is signed, so nobody can pull it; see it again: {prove_again}", "warning")

@@ -168,12 +168,22 @@ def move(shelf: Shelf, place: str, release: str, entries: Sequence[Entry], sink:
 def _refuse_taken(shelf: Shelf, release: str, entries: Sequence[Entry]) -> None:
     for each in entries:
         for tag in (release, each.own):
-            held = shelf.holds(each.repository, tag)
-            if held not in (None, each.image):
-                raise GateError(
-                    f"{each.repository}:{tag} is another image already ({str(held)[:19]}); it is never overwritten",
-                    hint="Such a name is given once. Take another one for this release." if tag == release else "",
-                )
+            _free(shelf, each, tag)
+
+
+def _free(shelf: Shelf, entry: Entry, tag: str) -> bool:
+    """Whether a name that is given once names nothing yet; False where it names the image.
+
+    Raises:
+        GateError: It names another one.
+    """
+    held = shelf.holds(entry.repository, tag)
+    if held not in (None, entry.image):
+        raise GateError(
+            f"{entry.repository}:{tag} is another image already ({str(held)[:19]}); it is never overwritten",
+            hint="Such a name is given once. Take another one for this release." if tag != entry.own else "",
+        )
+    return held is None
 
 
 def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str, str | None], journal: Path) -> None:
@@ -182,7 +192,8 @@ def _move(shelf: Shelf, release: str, entries: Sequence[Entry], before: dict[str
     try:
         for each in entries:
             for tag in (each.own, release):
-                if shelf.holds(each.repository, tag) != each.image:
+                # Again, and not only before the first one: somebody else may have given it since, to another image.
+                if _free(shelf, each, tag):
                     made.append((each.repository, tag))
                     shelf.point(each.repository, tag, each.image)
         for each in entries:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from envbuild.engines.incoming import layers_of
 from envbuild.errors import EngineError, GateError
 from envbuild.events import Sink
 from envbuild.model import Environment, ImageIdentity
 from envbuild.net import Missing
 from envbuild.pipeline.believing import believe, subject_of
 from envbuild.pipeline.remote import blobs, repository
-from envbuild.pipeline.unpacking import layers_of
 from envbuild.pipeline.verify import Verified
 from envbuild.pipeline.wanted import Wanted
 from envbuild.pipeline.workbench import Workbench
@@ -90,8 +90,9 @@ def look_up(bench: Workbench, ref: str, platforms: tuple[str, ...], sink: Sink) 
 def _manifest(there: Repository, wanted: str, ref: str, platforms: tuple[str, ...]) -> Manifest:
     found = there.manifest(wanted)
     if isinstance(found, Index):
-        fitting = [each for each in found.manifests if each.platform in platforms]
-        if len(fitting) != 1:
+        # "the first matching entry SHOULD be used" (OCI image specification 1.1, image-index.md).
+        fitting = [each for each in found.manifests if _bare(each.platform) in platforms]
+        if not fitting:
             said = ", ".join(filter(None, (each.platform for each in found.manifests))) or "none that is named"
             raise GateError(f"{ref} is for {said}, and not for {' or '.join(platforms)}")
         found = there.manifest(fitting[0].digest)
@@ -100,7 +101,12 @@ def _manifest(there: Repository, wanted: str, ref: str, platforms: tuple[str, ..
     return found
 
 
+def _bare(platform: str) -> str:
+    """A platform without the variant that its architecture has anyway: ``linux/arm64/v8`` is ``linux/arm64``."""
+    return platform.removesuffix("/v8") if platform.endswith("/arm64/v8") else platform
+
+
 def _config(there: Repository, own: Blobs, manifest: Manifest) -> bytes:
     if manifest.config.size > _MAX_CONFIG:
         raise EngineError(f"{there.name}: the image's config has {manifest.config.size} bytes, which is none")
-    return own.fetch(there, manifest.config).read_bytes()
+    return own.read(there, manifest.config)

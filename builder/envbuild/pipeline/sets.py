@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from envbuild import store
@@ -100,8 +98,8 @@ def _remote(bench: Workbench, rows: Sequence[str]) -> tuple[tuple[Entry, ...], d
         env = bench.matrix.get(row)
         target = prepare(bench, row, checked=False)
         wanted = names(env, target.rendering.id8, need_registry(bench))
-        with tempfile.TemporaryDirectory(prefix="set-", dir=store.make_folder(bench.cache)) as scratch:
-            found = resolve(bench, env, wanted.proven, Wanted(), Path(scratch), bench.sink)
+        with store.scratch(bench.cache, "set-") as scratch:
+            found = resolve(bench, env, wanted.proven, Wanted(), scratch, bench.sink)
         against += found.verified.findings
         repositories[wanted.repository] = found.image.there
         entries.append(

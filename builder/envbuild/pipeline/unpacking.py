@@ -1,35 +1,26 @@
-"""A registry's image into the engine: only the layers that it has not, as an archive that is made while it is read.
-
-Docker's own image store finds a layer by what lies below it and its content, and asks an archive for those layers only
-that it does not have (moby, image/tarexport/load.go): an archive without the others is enough for it.
-"""
+"""A registry's image into the engine: only the layers that it has not."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import tarfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from envbuild.engines import Engine, ImageInfo
+from envbuild.engines.incoming import Incoming
 from envbuild.errors import EngineError
 from envbuild.pipeline.moving import Mover
 from envbuild.pipeline.sizes import format_size
-from envbuild.registry import Blobs, Descriptor, Manifest, Repository
-from envbuild.registry.blobs import disk_error
+from envbuild.registry import Blobs, Descriptor, Repository
 
 _LINES = 4
-_CHUNK = 1 << 20
 # What a disk should keep free beside what is written to it.
 _RESERVE = 64 << 20
 
 
 def layers_there(engine: Engine, diff_ids: tuple[str, ...]) -> int:
     """How many of an image's layers, from the bottom, the engine has already."""
-    if not engine.takes_sparse_archives:
+    if not engine.skips_layers:
         return 0
     best = 0
     for other in engine.every_image():
@@ -40,29 +31,6 @@ def layers_there(engine: Engine, diff_ids: tuple[str, ...]) -> int:
             same += 1
         best = max(best, same)
     return best
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
-    """An image on its way into the engine.
-
-    Attributes:
-        config: The bytes of its config.
-        skipped: So many of its layers, from the bottom, are the engine's already.
-    """
-
-    manifest: Manifest
-    config: bytes = field(repr=False)
-    skipped: int
-
-    @property
-    def wanted(self) -> list[tuple[str, Descriptor]]:
-        """What has to be moved, each once, and what it is called."""
-        layers, found = self.manifest.layers, dict[str, tuple[str, Descriptor]]()
-        for number, layer in enumerate(layers, 1):
-            if number > self.skipped:
-                found.setdefault(layer.digest, (f"layer {number}/{len(layers)}", layer))
-        return list(found.values())
 
 
 def unpack(engine: Engine, incoming: Incoming, there: Repository, blobs: Blobs, mover: Mover) -> ImageInfo:
@@ -83,10 +51,16 @@ def unpack(engine: Engine, incoming: Incoming, there: Repository, blobs: Blobs, 
         mover.done(blob, cached=here)
         return path
 
+    def fetched(digest: str) -> Path:
+        # Another run may have no use for it any more, and have taken it away meanwhile.
+        path = coming[digest].result()
+        return path if path.is_file() else blobs.fetch(there, known[digest], sink=mover.event)
+
+    known = {blob.digest: blob for _, blob in wanted}
     with ThreadPoolExecutor(_LINES) as pool:
         coming = {blob.digest: pool.submit(one, name, blob) for name, blob in wanted}
         try:
-            engine.load(_archive(incoming, coming))
+            engine.take(incoming, fetched)
         except BaseException:
             # The pool waits for what runs: nobody else does.
             mover.stop()
@@ -98,7 +72,7 @@ def unpack(engine: Engine, incoming: Incoming, there: Repository, blobs: Blobs, 
 
 def _taken(engine: Engine, incoming: Incoming) -> ImageInfo:
     """What the engine has made of it."""
-    diff_ids = layers_of(incoming.config)
+    diff_ids = incoming.diff_ids
     digest = incoming.manifest.config.digest
     info = engine.image(digest) or _by_layers(engine, diff_ids)
     if info is None or info.diff_ids != diff_ids:
@@ -114,44 +88,6 @@ def _by_layers(engine: Engine, diff_ids: tuple[str, ...]) -> ImageInfo | None:
     return max(found, key=lambda info: info.created, default=None)
 
 
-def _archive(incoming: Incoming, coming: Mapping[str, Future[Path]]) -> Iterator[bytes]:
-    """An image as ``docker load`` takes it: manifest.json, config, layers as they are packed and as they come."""
-    layers = incoming.manifest.layers
-    name = f"{incoming.manifest.config.digest.removeprefix('sha256:')}.json"
-    places = [f"{layer.digest.removeprefix('sha256:')}/layer.tar" for layer in layers]
-    listing = json.dumps([{"Config": name, "RepoTags": None, "Layers": places}]).encode()
-    yield from _member("manifest.json", listing)
-    yield from _member(name, incoming.config)
-    for _, layer in incoming.wanted:
-        path = coming[layer.digest].result()
-        yield _header(f"{layer.digest.removeprefix('sha256:')}/layer.tar", layer.size)
-        try:
-            with path.open("rb") as file:
-                while block := file.read(_CHUNK):
-                    yield block
-        except OSError as error:
-            raise disk_error(path, error) from error
-        yield _padding(layer.size)
-    yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-def _member(name: str, data: bytes) -> Iterator[bytes]:
-    yield _header(name, len(data))
-    yield data
-    yield _padding(len(data))
-
-
-def _header(name: str, size: int) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.size = size
-    info.mode = 0o644
-    return info.tobuf(tarfile.GNU_FORMAT)
-
-
-def _padding(size: int) -> bytes:
-    return bytes(-size % tarfile.BLOCKSIZE)
-
-
 def _room(folder: Path, need: int) -> None:
     place = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(place).free
@@ -160,11 +96,3 @@ def _room(folder: Path, need: int) -> None:
             f"{place}: {format_size(need)} are needed for the layers, and {format_size(free)} are free",
             hint="Free some space (envbuild prune), or set [paths] cache to a folder on another disk.",
         )
-
-
-def layers_of(config: bytes) -> tuple[str, ...]:
-    """The diff ids that a config states; none where it is no config."""
-    try:
-        return tuple(map(str, json.loads(config)["rootfs"]["diff_ids"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ()

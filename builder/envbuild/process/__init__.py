@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import IO
 
 from envbuild.errors import EngineError
-from envbuild.process.child import GRACE_SECONDS, end, environment, own, start
+from envbuild.process.child import GRACE_SECONDS, end, environment, own, signal_group, start
 from envbuild.process.crew import Member, crew
 from envbuild.process.watching import listen, watch
 
@@ -25,6 +27,10 @@ __all__ = [
     "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "replace", "run",
     "stream", "watch", "which", "which_all",
 ]  # fmt: skip
+
+
+# How long the output of a program that has ended is waited for, where another one of its group holds on to it.
+_LAST_SECONDS = 1.0
 
 
 class TimedOut(EngineError):
@@ -65,6 +71,7 @@ def run(
     cwd: Path | None = None,
     timeout: float | None = None,
     input: bytes | None = None,
+    most: int | None = None,
 ) -> Completed:
     """Run a program to its end and return what it printed.
 
@@ -74,11 +81,14 @@ def run(
         cwd: Working folder.
         timeout: Limit in seconds.
         input: Bytes for its stdin; without them stdin is empty.
+        most: Bytes after which it is ended: it is somebody else's program.
 
     Raises:
-        EngineError: The program does not exist.
+        EngineError: The program does not exist, or prints more than ``most``.
         TimedOut: It ran longer than ``timeout``.
     """
+    if most is not None:
+        return _bounded(argv, env, cwd, timeout, input, most)
     child = start(argv, env=env, cwd=cwd, stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL)
     try:
         out, err = child.communicate(input=input, timeout=timeout)
@@ -89,6 +99,45 @@ def run(
         end(child)
         raise
     return _completed(argv, child, out, err)
+
+
+def _bounded(
+    argv: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    timeout: float | None,
+    input: bytes | None,
+    most: int,
+) -> Completed:
+    child = start(argv, env=env, cwd=cwd, stdin=subprocess.PIPE)
+    said: dict[str, bytes] = {}
+
+    def take(name: str, pipe: IO[bytes]) -> None:
+        said[name] = pipe.read(most + 1)
+        if len(said[name]) > most:
+            signal_group(child, signal.SIGKILL)
+
+    assert child.stdin is not None and child.stdout is not None and child.stderr is not None
+    readers = [Thread(target=take, args=pair, daemon=True) for pair in (("out", child.stdout), ("err", child.stderr))]
+    try:
+        for each in readers:
+            each.start()
+        with contextlib.suppress(BrokenPipeError), child.stdin:
+            child.stdin.write(input or b"")
+        child.wait(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s") from None
+    finally:
+        # What it has left behind may hold its pipes open; the group is its own.
+        for each in readers:
+            each.join(_LAST_SECONDS)
+        signal_group(child, signal.SIGKILL)
+        for each in readers:
+            each.join()
+        end(child)
+    if any(len(each) > most for each in said.values()):
+        raise EngineError(f"{argv[0]} prints more than {most} bytes")
+    return _completed(argv, child, said["out"], said["err"])
 
 
 def stream(

@@ -6,7 +6,7 @@ from envbuild.registry.manifests import Descriptor, Index, Manifest, NotUndersto
 from envbuild.registry.reference import HUB, Reference, mirrored, parse
 from envbuild.registry.repository import Repository
 from envbuild.registry.session import Session
-from envbuild.registry.types import Access, Again, NoAccess
+from envbuild.registry.types import Access, Again, Damaged, NoAccess
 from envbuild.registry.upload import Sent, push_blob
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Access",
     "Again",
     "Blobs",
+    "Damaged",
     "Descriptor",
     "Index",
     "Manifest",

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, BinaryIO
 from envbuild import store
 from envbuild.errors import EngineError
 from envbuild.events import Note, Sink, discard
-from envbuild.net import TRICKLE, Broken, NetworkError, TooLong
+from envbuild.net import TRICKLE, Broken, TooLong
 from envbuild.net.manners import backoff
 from envbuild.registry.manifests import Descriptor
 from envbuild.registry.repository import Repository
-from envbuild.registry.types import AGAIN_HINT, Again
+from envbuild.registry.types import AGAIN_HINT, Again, Damaged
 
 if TYPE_CHECKING:
     import requests
@@ -102,6 +102,9 @@ class Blobs:
         path = self.path(descriptor.digest)
         with self.alone(descriptor.digest, sink):
             if self.has(descriptor):
+                # It is of use again: what clears away what is old leaves it alone.
+                with contextlib.suppress(OSError):
+                    os.utime(path)
                 moved(descriptor.size)
                 return path
             part = path.with_name(f"{path.name}.part")
@@ -123,13 +126,40 @@ class Blobs:
                 moved(-descriptor.size)
                 store.remove(part)
                 if final:
-                    raise NetworkError(
+                    raise Damaged(
                         f"{repository.name}: {descriptor.digest[:19]} came as {digest[:19]}, twice: the registry, or "
                         "something on the way, changes it",
                         hint="Nothing of it was used. Push the image again, or ask who keeps the registry.",
                     )
                 sink(Note(message=f"{descriptor.digest[:19]} came damaged; once more", level="warning"))
         raise AssertionError("the second round returns or raises")
+
+    def opened(self, repository: Repository, descriptor: Descriptor) -> BinaryIO:
+        """A blob to be read, fetched where it is not here: another run may have no use for it any more, and take it
+        away, between the two.
+
+        Raises:
+            NetworkError: It does not come, or what comes is something else.
+            EngineError: The disk.
+        """
+        for final in (False, False, True):
+            path = self.fetch(repository, descriptor)
+            try:
+                return path.open("rb")
+            except FileNotFoundError as error:
+                if final:
+                    raise disk_error(path, error) from error
+            except OSError as error:
+                raise disk_error(path, error) from error
+        raise AssertionError("the last round returns or raises")
+
+    def read(self, repository: Repository, descriptor: Descriptor) -> bytes:
+        """A small blob's bytes; raises as ``opened``."""
+        try:
+            with self.opened(repository, descriptor) as file:
+                return file.read()
+        except OSError as error:
+            raise disk_error(self.path(descriptor.digest), error) from error
 
     def _complete(self, repository: Repository, descriptor: Descriptor, file: BinaryIO, moved: Progress) -> str:
         """Append what is missing; the digest of the whole file."""

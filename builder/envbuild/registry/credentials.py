@@ -22,7 +22,7 @@ from envbuild.registry.reference import HUB
 from envbuild.site import urls
 
 _MAX_BYTES = 1 << 20
-_HELPER_SECONDS = 60.0
+HELPER_SECONDS = 60.0
 _HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", HUB, "registry-1.docker.io")
 # A helper's answer for "I know nobody there", which is no failure (docker-credential-helpers, credentials/error.go).
 _NOBODY = "credentials not found"
@@ -49,12 +49,15 @@ class Account:
         return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
 
 
-def account_for(registry: str, path: str, environ: Mapping[str, str]) -> Account | None:
+def account_for(
+    registry: str, path: str, environ: Mapping[str, str], *, seconds: float = HELPER_SECONDS
+) -> Account | None:
     """The login for a repository, from the first file that knows one; None to go as nobody.
 
     Args:
         registry: Host and port.
         path: The repository: podman's files may have a login for a part of a registry.
+        seconds: Limit of one question to a helper.
 
     Raises:
         InputError: A file cannot be used.
@@ -66,7 +69,7 @@ def account_for(registry: str, path: str, environ: Mapping[str, str]) -> Account
             continue
         own = _HUB_KEYS if registry == HUB else (registry,)
         keys = (*_narrowing(registry, path), *own)
-        found = _by_helper(document, keys, own[0]) or _by_file(document, keys, file)
+        found = _by_helper(document, keys, own[0], seconds) or _by_file(document, keys, file)
         if found:
             return found
     return None
@@ -112,25 +115,25 @@ def _read(file: Path) -> dict[str, Any] | None:
     return document
 
 
-def _by_helper(document: Mapping[str, Any], keys: tuple[str, ...], registry: str) -> Account | None:
+def _by_helper(document: Mapping[str, Any], keys: tuple[str, ...], registry: str, seconds: float) -> Account | None:
     helpers = document.get("credHelpers")
     store = document.get("credsStore")
     for key in keys:
         name = helpers.get(key) if isinstance(helpers, dict) else None
-        if isinstance(name, str) and (found := _ask_helper(name, key)):
+        if isinstance(name, str) and (found := _ask_helper(name, key, seconds)):
             return found
     # It is asked for the registry alone: for anything else some helpers fail instead of knowing nothing.
-    return _ask_helper(store, registry) if isinstance(store, str) and store else None
+    return _ask_helper(store, registry, seconds) if isinstance(store, str) and store else None
 
 
-def _ask_helper(name: str, key: str) -> Account | None:
+def _ask_helper(name: str, key: str, seconds: float) -> Account | None:
     program = f"docker-credential-{name}"
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or process.which(program) is None:
         raise EngineError(
             f"{program[:100]!r} is to know the login for {key}, and is not on PATH",
             hint="Install it, or take credsStore and credHelpers out of Docker's config.json and log in again.",
         )
-    done = process.run([program, "get"], input=key.encode(), timeout=_HELPER_SECONDS)
+    done = process.run([program, "get"], input=key.encode(), timeout=seconds, most=_MAX_BYTES)
     if done.returncode != 0:
         said = urls.mask(" ".join((done.stdout + done.stderr).split()))[:200]
         if _NOBODY in said:

@@ -10,14 +10,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 from envbuild.net import Missing, NetworkError
+from envbuild.net.manners import backoff
 from envbuild.registry import manifests
 from envbuild.registry.manifests import ACCEPT, Descriptor, Index, Manifest, NotUnderstood
 from envbuild.registry.reference import DIGEST, Reference, is_tag
 from envbuild.registry.session import Session
-from envbuild.registry.types import Access, Reply
+from envbuild.registry.types import AGAIN_HINT, Access, Again, Reply
 
 _MAX_PAGES = 1000
 _MAX_TAGS = 100_000
+# How often the list of what refers to an image is written while others write it too.
+_LISTINGS = 6
 _SIZE = re.compile("[0-9]{1,18}")
 # What registries answer that know no referrers API, besides 404; some send a page for people.
 _NO_SUCH_API = frozenset({400, 405, 406, 501})
@@ -182,13 +185,33 @@ class Repository:
             media_type=written.media_type, digest=written.digest, size=written.size,
             artifact_type=str(manifest.get("artifactType", "")), annotations=manifest.get("annotations") or {},
         )  # fmt: skip
-        known = self._fallback(subject)
-        # As they stand there: of others' entries, nothing that we do not know is lost.
-        others = json.loads(known.raw)["manifests"] if known else []
-        if entry.digest not in {each["digest"] for each in others}:
-            index = {"schemaVersion": 2, "mediaType": manifests.OCI_INDEX, "manifests": [*others, entry.as_dict()]}
-            self.put_manifest(manifests.dump(index), manifests.OCI_INDEX, fallback_tag(subject))
+        self._list(entry, subject)
         return entry
+
+    def _list(self, entry: Descriptor, subject: str) -> None:
+        """Put an entry into the list that a tag names, and see to it that it stays there.
+
+        Nothing in the specification makes one of two hosts wait that write the list at once, and the later one drops
+        what it has not read. So each reads again what it has written, and puts back what is missing, of others too.
+
+        Raises:
+            Again: Others write all the time.
+        """
+        wanted = {entry.digest: entry.as_dict()}
+        for attempt in range(_LISTINGS):
+            known = self._fallback(subject)
+            # As they stand there: of others' entries, nothing that we do not know is lost.
+            there = {each["digest"]: each for each in json.loads(known.raw)["manifests"]} if known else {}
+            if wanted.keys() <= there.keys():
+                return
+            wanted = {**there, **wanted}
+            index = {"schemaVersion": 2, "mediaType": manifests.OCI_INDEX, "manifests": list(wanted.values())}
+            self.put_manifest(manifests.dump(index), manifests.OCI_INDEX, fallback_tag(subject))
+            if attempt:
+                self.session.pause(backoff(attempt - 1))
+        raise Again(
+            f"{self.name}: others write the list of what refers to {subject[:19]} all the time", hint=AGAIN_HINT
+        )
 
     def _fallback(self, digest: str) -> Index | None:
         try:

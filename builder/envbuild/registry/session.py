@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from envbuild.events import Note, Sink, discard
-from envbuild.net import Broken, Missing, NetworkError, Wire
+from envbuild.net import Broken, NetworkError, Wire
 from envbuild.net.manners import backoff, joined, origin, retry_after, shown
 from envbuild.registry import tokens
 from envbuild.registry.credentials import Account
-from envbuild.registry.types import AGAIN_HINT, Access, Again, NoAccess, Reply, hint_of, words_of
+from envbuild.registry.refusals import AGAIN, Refusal
+from envbuild.registry.types import Access, Again, Reply, hint_of, words_of
 from envbuild.site import urls
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ _REDIRECTS = 5
 _MAX_BODY = 8 << 20
 # A registry that asks for more patience than this is left alone until the next run (seconds).
 _LONGEST_WAIT = 60.0
-_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _OK = frozenset({200})
 _PLAIN_HINT = "A proxy before the registry ends TLS and does not tell it so: it has to send X-Forwarded-Proto."
@@ -138,6 +138,18 @@ class Session:
         """
         return self._wire.blocks(response, self.place(response.url), limit, decode=False)
 
+    def heed(self, error: NetworkError) -> None:
+        """Wait as long as the registry asked for, before it is asked anything else.
+
+        Raises:
+            NetworkError: The same, where that is longer than is sensible.
+        """
+        if error.wait > _LONGEST_WAIT:
+            raise error
+        if error.wait:
+            self._sink(Note(message=f"{self.address} answers {error.status}; going on in {error.wait:.0f} s"))
+            self.pause(error.wait)
+
     def place(self, url: str) -> str:
         """What messages call a URL: without credentials and without a storage's signed query."""
         return shown(url)
@@ -165,18 +177,18 @@ class Session:
                 if response.status_code in request.ok:
                     return read(response)
             except Broken as error:
-                if last:
+                if last or error.wait > _LONGEST_WAIT:
                     raise Again(f"{error.place}: {error.reason}", hint=hint_of(self.address, self._heard)) from error
-                self.pause(backoff(attempt))
+                self.pause(error.wait or backoff(attempt))
                 continue
-            if response.status_code not in _AGAIN:
+            if response.status_code not in AGAIN:
                 self._refuse(response, request.access)
             self.pause(self._patience(response, attempt, last=last, access=request.access))
         raise AssertionError("the last attempt returns or raises")
 
     def _patience(self, response: requests.Response, attempt: int, *, last: bool, access: Access) -> float:
         """How long to wait after an answer that may be another one later."""
-        asked = retry_after(response.headers.get("Retry-After", ""))
+        asked = retry_after(response.headers)
         wait = backoff(attempt) if asked is None else asked
         if last or wait > _LONGEST_WAIT:
             self._refuse(response, access)
@@ -262,28 +274,13 @@ class Session:
 
     def _refuse(self, response: requests.Response, access: Access) -> None:
         """Raise what an answer means."""
-        status, place = response.status_code, self.place(response.url)
         said = self._said(response)
         response.close()
-        tail = f": {said}" if said else ""
-        if status == 404:
-            failure: NetworkError = Missing(f"{place}: not there (404){tail}")
-        elif status in (401, 403):
-            account = self._login(access)
-            who = f"the login from {account.origin}" if account else "somebody without a login"
-            do = "push to" if access.push else "pull from"
-            login = f"docker login {self.address}"
-            failure = NoAccess(
-                f"{self.address}: {who} may not {do} {access.repository} ({status}){tail}",
-                hint=f"{login} as somebody who may" if account else f"Log in, and this uses it too: {login}",
-            )
-        else:
-            asked = retry_after(response.headers.get("Retry-After", ""))
-            patience = f", and asks to wait {asked:.0f} seconds" if asked else ""
-            message = f"{place}: the registry answers {status}{patience}{tail}"
-            failure = Again(message, hint=AGAIN_HINT) if status in _AGAIN else NetworkError(message)
-        failure.status = status
-        raise failure
+        refusal = Refusal(
+            address=self.address, place=self.place(response.url), status=response.status_code, said=said,
+            asked=retry_after(response.headers) or 0.0,
+        )  # fmt: skip
+        raise refusal.error(access, self._login)
 
     def _said(self, response: requests.Response) -> str:
         """The registry's own words for an error."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
 from envbuild.net import Broken, NetworkError, Wire
-from envbuild.net.manners import joined, shown
+from envbuild.net.manners import joined, retry_after, shown
 from envbuild.registry.credentials import Account
 from envbuild.registry.types import NoAccess
 from envbuild.site import urls
@@ -87,7 +87,7 @@ def fetch(wire: Wire, registry: str, challenge: Challenge, scopes: tuple[str, ..
         response.close()
     status = response.status_code
     if status in (429, 500, 502, 503, 504):
-        raise Broken(place, f"the token server answers {status}")
+        raise Broken(place, f"the token server answers {status}", wait=retry_after(response.headers) or 0.0)
     if status != 200:
         message = f"{place}: gives no token ({status})" + (
             f" for the login from {account.origin}" if account else " to somebody without a login"

@@ -32,6 +32,12 @@ class Again(NetworkError):
     code = "registry"
 
 
+class Damaged(NetworkError):
+    """A registry gives other bytes than it says (exit 3)."""
+
+    code = "damaged"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """What somebody has to be allowed for a request.

@@ -140,6 +140,7 @@ class _Transfer:
             except (NoAccess, _Stuck):
                 raise
             except NetworkError as error:
+                self._session.heed(error)
                 # What failed may be the answer alone.
                 if self._there():
                     break
@@ -148,9 +149,12 @@ class _Transfer:
                 # Many a failure is only about how far it has come; the registry is asked. Not where all had come
                 # and was refused: then the bytes that it has are not those of the blob.
                 refused = not again and offset == self._blob.size
-                location, offset = (None if refused else self._status(location)) or self._fresh()
-                if effort.idle(offset) >= (IDLE_ATTEMPTS if again else _REFUSALS):
+                left, known = location, None if refused else self._status(location)
+                if known is None:
+                    self._give_up(left)
+                if effort.idle(known[1] if known else 0) >= (IDLE_ATTEMPTS if again else _REFUSALS):
                     raise
+                location, offset = known or self._fresh()
             self._session.pause(backoff(effort.count))
         with contextlib.suppress(EngineError):
             store.remove(self._memory)
@@ -176,6 +180,9 @@ class _Transfer:
         """Begin an upload; None where the registry has taken the blob from another repository."""
         begun: tuple[str, int] | None = None
         for source in sources:
+            if begun is not None:
+                self._give_up(begun[0])  # each source that has it not has begun an upload
+                begun = None
             access = Access(repository=self._repository.path, push=True, source=source)
             query = f"?mount={quote(self._blob.digest)}&from={quote(source, safe='')}"
             with contextlib.suppress(NetworkError):
@@ -193,6 +200,14 @@ class _Transfer:
             "POST", self._repository.url("blobs/uploads/"), self._repository.writing, ok=frozenset({202})
         )
         return self._noted(reply.url, reply.headers.get("location", "")), 0
+
+    def _give_up(self, location: str) -> None:
+        """Tell the registry that nothing more comes, so that it need not keep what it has ("Cancel blob upload" in
+        docs.docker.com/reference/api/registry, read 2026-11-30). One that cannot, keeps it until it cleans up."""
+        with contextlib.suppress(NetworkError):
+            self._session.ask("DELETE", location, self._repository.writing, ok=frozenset({200, 202, 204}), attempts=1)
+        with contextlib.suppress(EngineError):
+            store.remove(self._memory)
 
     def _noted(self, asked: str, location: str) -> str:
         if not location:
