@@ -7,12 +7,17 @@ import hashlib
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+import bundles
 from bundles import exported, tarred
 from envbuild.bundle import rebuilt
-from envbuild.errors import BundleError
+from envbuild.engines import Engine, ImageInfo
+from envbuild.errors import BundleError, InputError
+from envbuild.facts import load
+from envbuild.pipeline import shipping
 from native_made import EXTRA, VERNEED, made
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -107,3 +112,37 @@ def test_the_wheel_holds_what_was_installed_and_nothing_of_the_installer(tmp_pat
 def test_what_was_changed_after_the_build_is_not_shipped(tmp_path: Path, change: dict[str, bytes], said: str) -> None:
     with pytest.raises(BundleError, match=said):
         rebuild(tmp_path, "x", installed(), change)
+
+
+class EngineWithOneImage:
+    """Stands for an engine: all that is asked of it is the export."""
+
+    def __init__(self, *layers: dict[str, bytes]) -> None:
+        self._export = exported(*map(tarred, layers))
+
+    def save(self, ref: str) -> Any:
+        return self._export()
+
+
+def test_what_the_image_compiled_is_shipped_only_where_it_runs(tmp_path: Path) -> None:
+    asked = bundles.lock({"deepspeed": ("1.0", "ops", [native_file(tmp_path)])}, python="3.11")
+    facts = load()
+    info = ImageInfo(
+        id="sha256:it", diff_ids=(), labels=(), env=(), architecture="amd64", os="linux", size=1, created="",
+        repo_tags=(), repo_digests=(),
+    )  # fmt: skip
+    engine = cast(Engine, EngineWithOneImage(installed()))
+    for release, runs in (("el8", False), ("el9", True)):
+        (tmp_path / release).mkdir()
+        limits = shipping.limits_of(facts, release)
+        own, note = shipping.own_wheels(engine, info, asked, limits, tmp_path / release)
+        assert set(own) == ({"deepspeed"} if runs else set())
+        assert ("put together again" if runs else "needs GLIBC_2.34, which the target has not") in note
+    with pytest.raises(InputError, match="solaris"):
+        shipping.limits_of(facts, "solaris")
+
+
+def native_file(folder: Path) -> Path:
+    path = folder / "archive"
+    path.write_bytes(b"sources")
+    return path
