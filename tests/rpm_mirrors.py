@@ -23,7 +23,8 @@ class Mirror:
         ranges: Whether it sends parts of files.
         account: ``user:password`` in base64, without which nothing is given.
         hold: Said when an answer is cut, and waited for before the connection is.
-        asked: Every (path, range header) that was answered.
+        asked: Every (path, range header) that was answered; ``shown`` says of each whether a client certificate came,
+            ``told`` what it authorized itself with.
     """
 
     folder: Path
@@ -34,6 +35,8 @@ class Mirror:
     account: str | None = None
     hold: tuple[threading.Event, threading.Event] | None = None
     asked: list[tuple[str, str]] = field(default_factory=list)
+    shown: list[bool] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     sent: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -48,8 +51,11 @@ def mirrored(mirror: Mirror, context: ssl.SSLContext | None = None) -> Iterator[
         def do_GET(self) -> None:
             path = unquote(self.path.partition("?")[0])
             asked = self.headers.get("Range", "")
+            certificate = self.connection.getpeercert(True) if isinstance(self.connection, ssl.SSLSocket) else None
             with mirror.lock:
                 mirror.asked.append((path, asked))
+                mirror.shown.append(certificate is not None)
+                mirror.told.append(self.headers.get("Authorization", ""))
             if mirror.account and self.headers.get("Authorization") != f"Basic {mirror.account}":
                 return self._answer(401, b"", path)
             file = mirror.folder / path.lstrip("/")

@@ -171,6 +171,25 @@ def test_from_an_entitled_mirror_to_a_root_without_a_network(tmp_path: Path, sit
     assert verified(root) == ""
 
 
+def test_a_mirror_that_a_list_leads_to_is_not_shown_who_asks(tmp_path: Path, site: Path, ours: Key) -> None:
+    """Nor is it told the password: both are for the hosts of the configuration."""
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.certificate, authority.key)
+    context.load_verify_locations(authority.bundle)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    with mirrored(Mirror(tmp_path), context) as lists, mirrored(Mirror(site), context) as other:
+        (tmp_path / "list").write_text(f"{other.url}\n")
+        listed = Source(
+            id="site", listing=("mirrorlist", f"{lists.url}list"), keys=(f"file://{ours.public}",),
+            certificate=(authority.certificate, authority.key), account=("ada", "secret"),
+        )  # fmt: skip
+        plan = rpms.plan(request(listed), NetworkSection(ca=authority.bundle), cache=tmp_path / "cache")
+        rpms.fetch(plan, cache=tmp_path / "cache")
+    assert lists.shown == [True] and other.asked and not any(other.shown)
+    assert lists.told == ["Basic " + b64encode(b"ada:secret").decode()] and not any(other.told)
+
+
 def test_the_same_inputs_are_the_same_bytes_and_nothing_old_stays(tmp_path: Path, site: Path, ours: Key) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     made(request(source(site, ours)), tmp_path / "cache1", one)

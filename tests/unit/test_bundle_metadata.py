@@ -14,7 +14,8 @@ import pytest
 import zstandard
 
 from envbuild.bundle.rpms import armor, cut, filelists, modules, repomd
-from envbuild.bundle.rpms.transport import joined, opened
+from envbuild.bundle.rpms.addresses import joined
+from envbuild.bundle.rpms.transport import opened
 from envbuild.bundle.rpms.unpack import harmless, unpack
 from envbuild.errors import BundleError, EnvbuildError, InputError
 
@@ -130,7 +131,19 @@ def test_an_index_that_says_too_little_is_none(data: bytes, said: str) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["", "/etc/passwd", "../x", "a/../../x", "http://elsewhere/x", "file:///etc/passwd", "a\\..\\b", "a\nb", "a\x7fb"],
+    [
+        "",
+        "/etc/passwd",
+        "../x",
+        "a/../../x",
+        "http://elsewhere/x",
+        "file:///etc/passwd",
+        "a\\..\\b",
+        "a\nb",
+        "a\x7fb",
+        "%2e%2e/x",
+        "a/%2E./b",
+    ],
 )
 def test_a_location_never_leads_out_of_its_repository(location: str) -> None:
     with pytest.raises(BundleError, match="not below it"):

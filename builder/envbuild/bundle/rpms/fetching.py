@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from envbuild import store
+from envbuild.bundle.rpms.addresses import local
 from envbuild.bundle.rpms.planning import Plan
 from envbuild.bundle.rpms.telling import Brake, shared, step
-from envbuild.bundle.rpms.transport import Wanted, local
+from envbuild.bundle.rpms.transport import Wanted
 from envbuild.bundle.rpms.types import Package
 from envbuild.errors import EngineError
 from envbuild.events import Sink, discard

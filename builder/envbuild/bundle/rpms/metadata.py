@@ -12,9 +12,10 @@ from pathlib import Path
 
 from envbuild import process, store
 from envbuild.bundle.rpms import armor, filelists, repomd
+from envbuild.bundle.rpms.addresses import joined, local
 from envbuild.bundle.rpms.repomd import REPOMD, Entry, Repomd
 from envbuild.bundle.rpms.results import PublicKey
-from envbuild.bundle.rpms.transport import Progress, Wanted, Way, digest_of, joined, local
+from envbuild.bundle.rpms.transport import Progress, Wanted, Way, digest_of
 from envbuild.bundle.rpms.unpack import harmless, unpack
 from envbuild.errors import BundleError, EnvbuildError, InputError
 from envbuild.events import Note, Sink, discard

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from envbuild import __version__, store
+from envbuild.bundle.rpms.addresses import local, place, with_account
 from envbuild.bundle.rpms.types import Source
 from envbuild.errors import BundleError, EngineError, EnvbuildError, InputError
 from envbuild.events import Note, Sink, discard
@@ -71,18 +71,18 @@ class Way:
             proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy},
             direct=lambda url: urls.is_loopback(url) or urls.bypasses(url, network.no_proxy),
             unverified=() if source.verify else tuple(urls.host(url) for url in remote),
-            accounts=tuple(_with_account(url, account) for url in remote) if account else (),
+            accounts=tuple(with_account(url, account) for url in remote) if account else (),
         )
         # Whoever else is led to, by a list of mirrors or by metadata, is not shown who we are.
-        entitled = {_place(url) for url in remote} if certificate else set()
+        entitled = {place(url) for url in remote} if certificate else set()
         self._others = Client(route, sink=sink, pause=pause)
         self._clients = {
-            place: Client(replace(route, client=certificate, client_for=place), sink=sink, pause=pause)
-            for place in entitled
+            host: Client(replace(route, client=certificate, client_for=host), sink=sink, pause=pause)
+            for host in entitled
         }
 
     def _client(self, url: str) -> Client:
-        return self._clients.get(_place(url), self._others)
+        return self._clients.get(place(url), self._others)
 
     def small(self, url: str, limit: int) -> bytes:
         """A small page.
@@ -227,11 +227,6 @@ def disk_error(path: Path, error: OSError) -> EngineError:
     )
 
 
-def local(url: str) -> Path | None:
-    """The path of a ``file:`` address."""
-    return urls.local_path(url) if url.startswith("file:") else None
-
-
 def opened(path: Path) -> BinaryIO:
     """A regular file, for reading; a pipe or a device with such a name is none.
 
@@ -268,31 +263,6 @@ def digest_of(path: Path, wanted: Wanted, moved: Progress = lambda count: None) 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
     while block := file.read(CHUNK):
         yield block
-
-
-def joined(base: str, location: str) -> str:
-    """The address of something below a repository; ``location`` is relative, as it stands in its metadata.
-
-    Raises:
-        BundleError: It leads out of the repository.
-    """
-    parts = location.split("/")
-    odd = any(ord(character) < 32 or ord(character) == 127 for character in location)
-    if not location or location.startswith("/") or ".." in parts or odd or "\\" in location or "://" in location:
-        raise BundleError(f"{urls.mask(base)}: its metadata leads to {location[:200]!r}, which is not below it")
-    # Locations are paths, not addresses: what is special in an address is quoted (dnf does the same).
-    return base.rstrip("/") + "/" + quote(location, safe="/%+~^!@,=;:()-._")
-
-
-def _place(url: str) -> str:
-    """``host:port`` of an address, without credentials."""
-    return urlsplit(url).netloc.rpartition("@")[2]
-
-
-def _with_account(url: str, account: tuple[str, str]) -> str:
-    parts = urlsplit(url)
-    user, password = (quote(word, safe="") for word in account)
-    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{parts.netloc.rpartition('@')[2]}"))
 
 
 def _other(wanted: Wanted, place: str, found: str) -> BundleError:

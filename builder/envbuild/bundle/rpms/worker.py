@@ -1,8 +1,7 @@
 """The solver, as a program of its own: JSON on stdin, JSON on stdout, nothing of envbuild imported.
 
 libsolv is C that reads what strangers wrote: here it may crash, or want all the memory there is, and takes nobody with
-it. ``solve`` starts it and describes both documents. The flags are those with which libdnf sets up its solver (libdnf,
-libdnf/goal/Goal.cpp, initSolver), so that the answer is dnf's own.
+it. The flags are those of libdnf (libdnf/goal/Goal.cpp, initSolver), so that the answer is dnf's own.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ class _World:
         self.small = frozenset(question["small_arches"])
 
     def available(self) -> Iterator[Any]:
-        """Every package of every repository."""
         for repo in self.pool.repos:
             if repo.id in self.names:
                 yield from repo.solvables_iter()
