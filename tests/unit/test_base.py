@@ -40,6 +40,8 @@ def declared(digest: str | None = None, plan: Bootstrap | None = None) -> Declar
 class FakeEngine:
     """Images by name, and registries that know some references."""
 
+    kind = "docker"
+
     def __init__(self, local: dict[str, ImageInfo] | None = None, remote: dict[str, str] | None = None) -> None:
         self.local = dict(local or {})
         self.remote = remote or {}
