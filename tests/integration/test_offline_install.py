@@ -590,12 +590,18 @@ def test_wheels_alone_for_somebody_without_root_and_without_fitting_hashes(hosts
     def swap(folder: Path) -> None:
         wheel(folder / "wheels", "torch", "2.1.0", "__version__ = 'other'")
 
+    def strip(folder: Path) -> None:
+        (folder / "wheels" / "requirements.lock").write_text("deepspeed==0.13.1\ntorch==2.1.0\n")
+
     carried, swapped = world.variant("carried", carry), world.variant("swapped", swap)
+    stripped = world.variant("stripped", strip)
     with hosts() as host:
         host.good("mkdir -p /home/somebody && chown 4242:4242 /home/somebody")
         place = "--only wheels --prefix /home/somebody/it"
         code, said = host.run(f"{swapped} {place} 2>&1", user="4242:4242")
         assert code == 40 and "THESE PACKAGES DO NOT MATCH THE HASHES" in said and "torch" in said, said
+        code, said = host.run(f"{stripped} {place} 2>&1", user="4242:4242")
+        assert code == 40 and "Hashes are required" in said, said
         code, said = host.run(f"{carried} {place} --prove 2>&1", user="4242:4242")
         assert code == 0, said
         assert pip.name.split("-")[1] in host.good("/home/somebody/it/venv/bin/pip --version")
