@@ -191,9 +191,13 @@ def test_two_hosts_that_attach_at_once_lose_nothing(front: Front, tmp_path: Path
     subject = image(there, stores[0])
     both = threading.Barrier(2, timeout=30)
 
+    def written(headers: dict[str, str]) -> dict[str, str]:
+        both.wait()  # both have written before one of them looks again
+        return headers
+
     def together(exchange: Exchange) -> None:
         both.wait()  # both have read the same list before one of them writes
-        exchange.relay()
+        exchange.relay(change=written)
 
     front.on(f"^PUT .*/manifests/{fallback_tag(subject.digest)}", together, 1, 2)
     failures: list[Exception] = []

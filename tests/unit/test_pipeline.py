@@ -37,7 +37,7 @@ CONFIG = "c" * 64
 class FakeEngine:
     """Images by id, ids by name, and everything that was asked to change."""
 
-    local, endpoint, gpu_obstacle = True, "unix:///fake", ""
+    local, kind, endpoint, gpu_obstacle = True, "docker", "unix:///fake", ""
 
     def __init__(self) -> None:
         self.ids: dict[str, ImageInfo] = {}

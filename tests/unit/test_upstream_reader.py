@@ -192,5 +192,7 @@ def test_manners() -> None:
     assert account("https://u%40x:p%3A@a.example/") == ("u@x", "p:")
     assert account("https://a.example/") is None
     assert shown("https://u:p@a.example/x?t=1#f") == "https://a.example/x?***"
-    assert retry_after("7") == 7.0 and retry_after("soon") is None and retry_after("") is None
-    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    asked, date = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:27:30 GMT"
+    after = [retry_after({"Retry-After": text}) for text in ("7", "soon", "", asked)]
+    assert after == [7.0, None, None, 0.0]
+    assert retry_after({"Retry-After": asked, "Date": date}) == 30.0
