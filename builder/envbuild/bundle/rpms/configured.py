@@ -27,9 +27,12 @@ _SCHEMES = ("https", "http", "file")
 class OfRelease(Protocol):
     """A repository that facts know of a release."""
 
-    id: str
-    baseurl: str
-    gpgkey: str
+    @property
+    def id(self) -> str: ...
+    @property
+    def baseurl(self) -> str: ...
+    @property
+    def gpgkey(self) -> str: ...
 
 
 def sources(
