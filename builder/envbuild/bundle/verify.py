@@ -210,7 +210,7 @@ class _Inspection:
                         "Take it from nobody else: ask whoever exported it for bundle and fingerprint.")  # fmt: skip
         elif wrong:
             severity = Severity.WARNING if self._key is not None and wrong == _UNSIGNED else Severity.ERROR
-            yield about("signature", SIGNATURE, wrong, "Export it with --key; install.sh refuses it so.",
+            yield about("signature", SIGNATURE, wrong, "Export it with --gpg-key; install.sh refuses it so.",
                         severity=severity)  # fmt: skip
         elif wanted is None and self._key is None:
             yield about(

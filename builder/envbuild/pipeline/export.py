@@ -23,6 +23,7 @@ from envbuild.pipeline import exported_rpms, exported_wheels
 from envbuild.pipeline.exported import Wish, target_of
 from envbuild.pipeline.exported_image import Carried, find
 from envbuild.pipeline.exported_parts import Choice, choose, not_signed, without_toolkit
+from envbuild.pipeline.exported_writing import Planned, Progress, Writer
 from envbuild.pipeline.prepare import Target as Row
 from envbuild.pipeline.prepare import prepare, require_clean
 from envbuild.pipeline.workbench import Workbench
@@ -32,7 +33,6 @@ EPOCH = "SOURCE_DATE_EPOCH"
 # The first moment that zip archives and FAT file systems can name: of what says no time of its own.
 _FIRST = 315532800
 _LAST = 4102444800
-_REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,20 +92,20 @@ def without_toolkit(env: Environment) -> tuple[Finding, ...]:
     if env.cuda is None:
         return ()
     message = (
-        f"DeepSpeed's ops are compiled on the target when they are first used, by a CUDA {env.cuda.version} toolkit"
+        f"DeepSpeed's ops are compiled on the target at their first use, by a CUDA {env.cuda.version} toolkit that "
+        "this bundle does not have"
     )
     fix = f"Prove an image first (envbuild build {env.name}): its wheel has them. Or install that toolkit there."
-    return (_warning("export.ops", env.name, f"{message} that this bundle does not have", fix),)
+    return (_warning("export.ops", env.name, message, fix),)
 
 
 def not_signed() -> tuple[Finding, ...]:
     """A bundle that nobody vouches for."""
-    return (
-        _warning(
-            "export.unsigned", "SHA256SUMS.asc", "nobody signs this bundle: install.sh refuses it",
-            "Export it with --gpg-key KEY; to make one: envbuild key new --openpgp 'Bundles of Example <ops@example.com>'",
-        ),
-    )  # fmt: skip
+    fix = (
+        "Export it with --gpg-key KEY. To make a key: "
+        "envbuild key new --openpgp 'Example bundles <ops@example.com>' -o bundle-key.asc"
+    )
+    return (_warning("export.unsigned", "SHA256SUMS.asc", "nobody signs this bundle: install.sh refuses it", fix),)
 
 
 def _warning(rule: str, subject: str, message: str, fix: str) -> Finding:

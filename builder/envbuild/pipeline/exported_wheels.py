@@ -22,8 +22,8 @@ from envbuild.pipeline.workbench import Workbench
 
 # What a virtual environment says by itself, and what only a container has.
 _NOT_HERE = frozenset({
-    "HOME", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "PATH", "PIP_CONSTRAINT", "PYTHONNOUSERSITE", "USER",
-    "UV_CONSTRAINT", "VIRTUAL_ENV",
+    "HOME", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "PATH", "PIP_CONSTRAINT", "PYTHONNOUSERSITE",
+    "USER", "UV_CONSTRAINT", "VIRTUAL_ENV",
 })  # fmt: skip
 # Where nobody installs the row's compiler, its path would lead nowhere.
 _COMPILER = frozenset({"CC", "CXX", "COMPILER_PATH", "CUDAHOSTCXX"})
