@@ -18,6 +18,7 @@ def print_planned(planned: Planned, *, json: bool) -> None:
     if json:
         output.document("export", plan=planned.as_dict(), findings=output.documents(planned.findings))
         return
+    from envbuild.pipeline.exported_wheels import size_of
     from envbuild.pipeline.sizes import format_size
 
     to = planned.to
@@ -49,9 +50,8 @@ def print_planned(planned: Planned, *, json: bool) -> None:
         output.text(f"  {package.nevra}  {format_size(package.bytes)}  {package.repository}")
     for choice in chosen.choices if chosen is not None else ():
         if choice.file is not None:
-            output.text(
-                f"  {choice.file.filename}" + (f"  {format_size(choice.file.size)}" if choice.file.size else "")
-            )
+            size = f"  {format_size(count)}" if (count := size_of(choice)) else ""
+            output.text(f"  {choice.file.filename}{size}")
     output.findings(planned.findings)
 
 

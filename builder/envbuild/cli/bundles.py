@@ -118,7 +118,11 @@ def export(
         typer.Option("--base", metavar="BUNDLE", help="Carry only what this earlier bundle has not.",
                      rich_help_panel=_BUNDLE),
     ] = None,
-    allow_level: opt.LevelOption = None,
+    allow_level: Annotated[
+        str | None,
+        typer.Option("--allow-level", metavar="built|cpu|gpu-mig", help="Take an image that has proved less than the row "
+                     "requires; its name says so.", rich_help_panel=_BUNDLE),
+    ] = None,
     gpg_key: Annotated[
         str | None,
         typer.Option("--gpg-key", metavar="FILE|NAME", help="OpenPGP key (RSA) that signs the bundle: a secret key's "

@@ -16,7 +16,7 @@ from envbuild.bundle import differential, rpms, signing, volumes, writing
 from envbuild.bundle.finishing import Seals, finish
 from envbuild.bundle.manifest import File, Manifest
 from envbuild.bundle.signing import Signer
-from envbuild.errors import InputError
+from envbuild.errors import EnvbuildError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.model import Finding
 from envbuild.pipeline import exported_rpms, exported_wheels
@@ -105,7 +105,12 @@ def plan(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> P
     base = differential.read(wish.base) if wish.base is not None else None
     row = None
     if choice.needs_row:
-        row = prepare(bench, name, lock_missing=not dry_run)
+        try:
+            row = prepare(bench, name, lock_missing=not dry_run)
+        except EnvbuildError as error:
+            if wish.parts is None and "rpms" in choice.parts:
+                error.hint = f"{error.hint} Or leave wheels and image out: --what rpms,doctor".lstrip()
+            raise
         env = row.env
     else:
         require_clean(bench, env)

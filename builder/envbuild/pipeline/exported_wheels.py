@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from envbuild.pipeline import shipping
 from envbuild.pipeline.exported import release_of
 from envbuild.pipeline.prepare import Target
 from envbuild.pipeline.workbench import Workbench
+from envbuild.site import urls
 
 # What a virtual environment says by itself, and what only a container has.
 _NOT_HERE = frozenset({
@@ -71,6 +73,17 @@ def plan(bench: Workbench, target: Target, image: ImageInfo | None, *, rpms: boo
     return _chosen(bench, target, wish, compiled)
 
 
+def size_of(choice: Choice) -> int | None:
+    """Bytes of a file; None where nobody says."""
+    file = choice.file
+    if file is None or file.size is not None:
+        return file.size if file is not None else None
+    path = urls.local_path(file.url)
+    with contextlib.suppress(OSError):
+        return path.stat().st_size if path is not None else None
+    return None
+
+
 def write(
     bench: Workbench, target: Target, chosen: Chosen, image: ImageInfo | None, draft: Draft, scratch: Path
 ) -> Section:
@@ -97,5 +110,5 @@ def write(
 def _chosen(bench: Workbench, target: Target, wish: Wheels, compiled: tuple[str, ...]) -> Chosen:
     upstream = Upstream(bench.pip_for(target.env), bench.cache / "upstream", sink=bench.sink)
     choices = wheels.choose(wish, upstream, bench.cache)
-    size = sum(each.file.size or 0 for each in choices if each.file is not None)
+    size = sum(size_of(each) or 0 for each in choices)
     return Chosen(wish=wish, choices=choices, bytes=size, compiled=compiled)
