@@ -120,8 +120,8 @@ def export(
     ] = None,
     allow_level: Annotated[
         str | None,
-        typer.Option("--allow-level", metavar="built|cpu|gpu-mig", help="Take an image that has proved less than the row "
-                     "requires; its name says so.", rich_help_panel=_BUNDLE),
+        typer.Option("--allow-level", metavar="built|cpu|gpu-mig", help="Take an image that has proved less than the "
+                     "row requires; its name says so.", rich_help_panel=_BUNDLE),
     ] = None,
     gpg_key: Annotated[
         str | None,

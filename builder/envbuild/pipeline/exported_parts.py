@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from envbuild.bundle.rpms import ARCHES as KNOWN_ARCHES
 from envbuild.bundle.sections import Target
 from envbuild.bundle.words import Part
-from envbuild.errors import EnvbuildError, GateError, InputError
+from envbuild.errors import EngineError, GateError, InputError
 from envbuild.model import Environment, Finding, Severity
 from envbuild.pipeline.exported import ARCHES, Wish, is_rpm
 from envbuild.pipeline.exported_image import Carried
@@ -37,12 +37,14 @@ class Choice:
         """The image, or a finding that says why there is none.
 
         Raises:
-            EnvbuildError: There is none, and it was asked for.
+            GateError: There is none, and it was asked for (exit 5).
+            EngineError: Nobody answers, and it was asked for (exit 3).
+            FindingsError: There is one, and it is not to be believed (exit 5).
         """
         try:
             return find(), ()
-        except EnvbuildError as error:
-            if self.insisted or (not isinstance(error, GateError) and error.code != "engine"):
+        except (GateError, EngineError) as error:
+            if self.insisted:
                 raise
             source = "; DeepSpeed goes as a source archive, and is compiled there" if "wheels" in self.parts else ""
             message = f"the bundle has no image: {error.message}{source}"
