@@ -283,7 +283,8 @@ def test_a_terminated_build_leaves_no_tag_and_says_so(
     wait_for(process, "[build]")
     if hung_up:
         # Whoever listened has gone before the signal comes.
-        assert process.stderr is not None
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
         process.stderr.close()
         process.send_signal(signal.SIGHUP)
         process.wait(timeout=60)

@@ -15,7 +15,7 @@ from envbuild.errors import GateError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence.record import MAX_BYTES
 from envbuild.judge import archive
-from envbuild.model import Environment, Finding, Level
+from envbuild.model import Environment, Finding, Level, Severity
 from envbuild.pipeline import unpacking
 from envbuild.pipeline.arriving import arriving
 from envbuild.pipeline.moving import Mover
@@ -58,6 +58,7 @@ class Found:
         ref: The name that was resolved.
         there: Layers that the engine has already, from the bottom.
         missing: Layers that have to be moved.
+        asked: Its evidence had to be good.
     """
 
     env: Environment
@@ -69,11 +70,13 @@ class Found:
     there: int
     missing: tuple[Descriptor, ...]
     tags: tuple[str, ...]
+    asked: bool = True
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that speaks against it."""
-        return (*self.verified.findings, *self.host)
+        """Everything that speaks against it; what nobody asked for is no error."""
+        verified = self.verified.findings
+        return (*(verified if self.asked else map(_waived, verified)), *self.host)
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -109,7 +112,7 @@ def pull(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> t
     mover = Mover(sink=bench.sink, verb="fetching")
     with store.scratch(bench.cache, "pull-") as scratch:
         found, there = _find(bench, name, wish, mover, scratch)
-        _refuse(found, wish)
+        _refuse(found)
         _refuse_taken(bench, found)
         return found, None if dry_run else _fetch(bench, found, there, mover)
 
@@ -143,8 +146,14 @@ def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) 
         there=there_already,
         missing=tuple({layer.digest: layer for layer in manifest.layers[there_already:]}.values()),
         tags=_tags(env, wanted, wish, verified, manifest),
+        asked=wish.verify,
     )
     return found, resolved.image.there
+
+
+def _waived(finding: Finding) -> Finding:
+    error = finding.severity is Severity.ERROR
+    return dataclasses.replace(finding, severity=Severity.WARNING) if error else finding
 
 
 def _row(bench: Workbench, name: str) -> Environment:
@@ -157,9 +166,9 @@ def _row(bench: Workbench, name: str) -> Environment:
     return bench.matrix.get(name)
 
 
-def _refuse(found: Found, wish: Wish) -> None:
+def _refuse(found: Found) -> None:
     """Stop before a layer moves where something stands against the image."""
-    against = [*(errors(found.verified.findings) if wish.verify else ()), *errors(found.host)]
+    against = errors(found.findings)
     if against:
         raise FindingsError(
             f"{found.ref} is not pulled: {len(against)} reason{'' if len(against) == 1 else 's'}",
