@@ -191,7 +191,7 @@ def drafting(
     lock.acquire(lambda: sink(Note(message=f"another run writes {target}; waiting for it")))
     work, old = (target.with_name(f".{target.name}.{what}") for what in ("part", "old"))
     try:
-        _refuse(target)
+        refuse_other(target)
         for leftover in (work, old):
             _remove(leftover)
         store.make_folder(work)
@@ -209,7 +209,13 @@ def drafting(
         lock.release()
 
 
-def _refuse(target: Path) -> None:
+def refuse_other(target: Path) -> None:
+    """That nothing but a bundle or an empty folder lies where one is to be written.
+
+    Raises:
+        BundleError: Something else does.
+        EngineError: It cannot be looked at.
+    """
     if not os.path.lexists(target):
         return
     if target.is_symlink() or not target.is_dir():

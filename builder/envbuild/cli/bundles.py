@@ -152,6 +152,7 @@ def export(
     Exit codes: 0 written, 1 the row breaks a rule, 2 usage, 3 network, engine or disk, 5 an image that was asked for is
     not proven, 6 packages, wheels or the bundle itself.
     """  # noqa: E501
+    from envbuild.bundle.writing import refuse_other
     from envbuild.pipeline import export as exporting
 
     wish = _wish(
@@ -159,13 +160,15 @@ def export(
         releasever=releasever, arch=arch, fips=fips, volume=volume_size, base=base, allow_level=allow_level,
     )  # fmt: skip
     settings = {"signing.key": key}
-    done = None
+    done, place = None, out.expanduser().absolute()
+    # Before anything is fetched for it.
+    refuse_other(place)
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings=settings) as bench:
         bench.need_signing_key()
         with exporting.signer(gpg_key, bench.environ) as openpgp:
             planned = exporting.plan(bench, env, wish, dry_run=dry_run)
             if not dry_run:
-                done = exporting.export(bench, planned, out.expanduser().absolute(), openpgp)
+                done = exporting.export(bench, planned, place, openpgp)
     if done is None:
         bundled.print_planned(planned, json=json)
     else:
@@ -235,6 +238,7 @@ def verify_folder(
     """
     from envbuild.bundle import signing
     from envbuild.bundle.verify import Wanted, verify
+    from envbuild.pipeline.exported_writing import Progress
 
     settings = {"trust.keys": keys or None}
     with opt.narrated(project, None, verbose=False, quiet=quiet or json, settings=settings) as bench:
@@ -242,7 +246,9 @@ def verify_folder(
             fingerprint=signing.fingerprint_of(fingerprint) if fingerprint is not None else None,
             keys=bench.trusted_keys, base=base,
         )  # fmt: skip
-        found = verify(folder, wanted)
+        progress = Progress(bench.sink, "read every file", "read")
+        found = verify(folder, wanted, progress)
+        progress.done()
     if json:
         output.document("verify", findings=output.documents(found.findings), bundle=bundled.verified(found))
     else:

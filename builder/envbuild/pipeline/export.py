@@ -16,7 +16,7 @@ from envbuild.bundle import differential, rpms, signing, volumes, writing
 from envbuild.bundle.finishing import Seals, finish
 from envbuild.bundle.manifest import File, Manifest
 from envbuild.bundle.signing import Signer
-from envbuild.errors import EnvbuildError, InputError
+from envbuild.errors import BundleError, EnvbuildError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.model import Finding
 from envbuild.pipeline import exported_rpms, exported_wheels
@@ -148,8 +148,9 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
     checked = exported_rpms.fetch(bench, planned.packages) if planned.packages is not None else None
     findings += checked.findings if checked is not None else ()
     known = planned.base.files if planned.base is not None else None
-    progress = Progress(bench)
+    progress = Progress(bench.sink, "write the bundle", "written")
     with (
+        _in_words(),
         store.scratch(bench.cache, "export-") as scratch,
         writing.drafting(folder, planned.created, base=known, told=progress, sink=bench.sink) as draft,
     ):
@@ -175,6 +176,19 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
         folder=folder, manifest=made, signer=openpgp.key.fingerprint if openpgp else "", volumes=cut,
         findings=tuple(dict.fromkeys(findings)), seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    """What no bundle can say, such as a variable that a shell cannot be given."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place, what = ".".join(map(str, first["loc"]))[:200], first["msg"]
+        raise BundleError(f"this cannot be said in a bundle: {place}: {what}") from error
 
 
 def _image(bench: Workbench, row: Row | None, choice: Choice, wish: Wish) -> tuple[Carried | None, tuple[Finding, ...]]:

@@ -15,7 +15,7 @@ from envbuild.bundle.signing import Signer
 from envbuild.bundle.words import DOCTOR, SBOM, Part
 from envbuild.bundle.writing import Draft
 from envbuild.doctor import archive as doctor
-from envbuild.events import StepDone, StepLine, StepStarted
+from envbuild.events import Sink, StepDone, StepLine, StepStarted
 from envbuild.judge.suite import probes_folder
 from envbuild.model import Environment, Finding
 from envbuild.pipeline import exported_rpms, exported_wheels, materials
@@ -148,21 +148,28 @@ class Writer:
 
 
 class Progress:
-    """How much is written, as lines of one step; told from several threads."""
+    """How much of something is done, as lines of one step; told from several threads.
 
-    def __init__(self, bench: Workbench) -> None:
-        self._sink = bench.sink
+    Args:
+        name: Of the step.
+        verb: Behind the number of bytes, such as ``written``.
+    """
+
+    def __init__(self, sink: Sink, name: str, verb: str) -> None:
+        self._sink, self._name, self._verb = sink, name, verb
         self._began = self._last = time.monotonic()
-        self._written = 0
+        self._count = 0
 
     def __call__(self, count: int) -> None:
-        if self._written == 0:
-            self._sink(StepStarted(key="write", name="write the bundle"))
-        self._written += count
+        if self._count == 0:
+            self._sink(StepStarted(key=self._name, name=self._name))
+        self._count += count
         if (now := time.monotonic()) - self._last > _REPORT_SECONDS:
             self._last = now
-            self._sink(StepLine(key="write", text=f"{format_size(self._written)} written"))
+            self._sink(StepLine(key=self._name, text=f"{format_size(self._count)} {self._verb}"))
 
     def done(self) -> None:
+        """It ended well."""
         seconds = time.monotonic() - self._began
-        self._sink(StepDone(key="write", name="write the bundle", status="done", seconds=seconds))
+        if self._count:
+            self._sink(StepDone(key=self._name, name=self._name, status="done", seconds=seconds))
