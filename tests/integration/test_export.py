@@ -350,7 +350,7 @@ def test_a_proven_image_goes_with_its_evidence(
     done = cli("export", "cpu", "-o", str(out), "--what", "image,doctor", "--json")
     assert done.returncode == 0, done.stderr
     manifest = json.loads((out / "manifest.json").read_bytes())
-    info = engine.image(str(proven["image"] if "image" in proven else proven["tag"]))
+    info = engine.image(str(proven["id"]))
     assert info is not None
     assert manifest["image"]["diff_ids"] == list(info.diff_ids) and manifest["image"]["level"] == "cpu"
     assert manifest["image"]["evidence"] and manifest["target"]["distro"] == "debian"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from envbuild import process
 from envbuild.errors import BundleError
-from envbuild.evidence.keys import PASSPHRASE_VARIABLE
 
+# Not that of the key that signs evidence: one export may use both.
+PASSPHRASE_VARIABLE = "ENVBUILD_GPG_PASSPHRASE"
 SECONDS = 120.0
 LOCALE = {"LC_ALL": "C"}
 

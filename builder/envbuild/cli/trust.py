@@ -111,7 +111,7 @@ def _new_openpgp(user: str, out: Path | None, *, passphrase: bool, dry_run: bool
     import os
 
     from envbuild.bundle import signing
-    from envbuild.pipeline.export import PASSPHRASE
+    from envbuild.bundle.gnupg import PASSPHRASE_VARIABLE
 
     path = _absolute(out) if out is not None else _default().with_name("bundle-key.asc")
     if dry_run:
@@ -121,7 +121,7 @@ def _new_openpgp(user: str, out: Path | None, *, passphrase: bool, dry_run: bool
         else:
             output.result("".join(f"{name}\n" for name in files))
         return
-    secret = os.environ.get(PASSPHRASE)
+    secret = os.environ.get(PASSPHRASE_VARIABLE)
     if passphrase and not secret:
         secret = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
     made = signing.make(path, user, secret)

@@ -14,6 +14,7 @@ from envbuild import __version__, store
 from envbuild import plan as plans
 from envbuild.bundle import differential, rpms, signing, volumes, writing
 from envbuild.bundle.finishing import Seals, finish
+from envbuild.bundle.gnupg import PASSPHRASE_VARIABLE
 from envbuild.bundle.manifest import File, Manifest
 from envbuild.bundle.signing import Signer
 from envbuild.errors import BundleError, EnvbuildError, InputError
@@ -28,7 +29,6 @@ from envbuild.pipeline.prepare import Target as Row
 from envbuild.pipeline.prepare import prepare, require_clean
 from envbuild.pipeline.workbench import Workbench
 
-PASSPHRASE = "ENVBUILD_GPG_PASSPHRASE"
 EPOCH = "SOURCE_DATE_EPOCH"
 # The first moment that zip archives and FAT file systems can name: of what says no time of its own.
 _FIRST = 315532800
@@ -78,12 +78,14 @@ def signer(key: str | None, environ: Mapping[str, str]) -> Iterator[Signer | Non
 
     Raises:
         InputError: It cannot be used.
-        BundleError: There is no gpg.
+        BundleError: There is no gpg, or it cannot sign with it.
     """
     if key is None:
         yield None
         return
-    with signing.signer(key, environ.get(PASSPHRASE)) as opened:
+    with signing.signer(key, environ.get(PASSPHRASE_VARIABLE)) as opened:
+        # A wrong passphrase is told now, and not when everything was fetched.
+        opened.sign(b"", "1980-01-01T00:00:00Z")
         yield opened
 
 
