@@ -21,19 +21,26 @@ from typing import Any
 import pytest
 
 import offline_host
+import registries
 from bundles import contents, noise
 from envbuild import facts, plan
 from envbuild.bundle import signing
+from envbuild.bundle.manifest import Manifest
+from envbuild.bundle.verify import Wanted, verify
 from envbuild.engines import DockerEngine
 from envbuild.lock import inputs_digest, write
 from envbuild.matrix.load import load as load_matrix
-from envbuild.model import Environment, Lock
+from envbuild.model import Environment, Level, Lock, Severity
+from envbuild.pipeline import export as exporting
+from envbuild.pipeline.exported import Wish
 from envbuild.pipeline.exported_rpms import roots_of
+from envbuild.pipeline.findings import FindingsError
 from offline_made import Rpm, build_rpms, digest, sh, tree, wheel
 from proving import ENVBUILD, REPOSITORY, Cli, surroundings
 from rpm_mirrors import Mirror, mirrored
 from rpm_repositories import index, need_tools
 from rpm_world import key
+from worlds import World
 
 ROW = "rhel8-cu118"
 TOOLSET = "/opt/rh/gcc-toolset-11/root/usr/bin"
@@ -358,3 +365,46 @@ def test_a_proven_image_goes_with_its_evidence(
     done = cli("verify", f"{out}/")
     # Nobody has signed it, and that is all.
     assert done.returncode == 6 and done.stdout.count("error [") == 1 and "it is not signed" in done.stdout, done.stdout
+
+
+@pytest.fixture
+def world(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A registry with nothing in it, and a small image that made-up evidence says to be the row `cpu`."""
+    for name in ("deb", "registry"):
+        (tmp_path / name).mkdir()
+    with (
+        registries.running(registries.program(tmp_path / "deb"), tmp_path / "registry") as address,
+        registries.fronting(address) as front,
+    ):
+        made = World(engine, front, tmp_path, f"{front.address}/export", monkeypatch)
+        yield made
+        made.forget()
+
+
+def test_an_image_of_a_registry_is_exported_as_the_registry_has_it(world: World, tmp_path: Path) -> None:
+    info = world.image(1 << 20)
+    world.prove(info)
+    pushed = world.push()
+
+    def export(name: str) -> tuple[Manifest, set[str]]:
+        bench = world.bench()
+        planned = exporting.plan(bench, "cpu", Wish(parts=("image",)))
+        made = exporting.export(bench, planned, tmp_path / name, None).manifest
+        found = verify(tmp_path / name, Wanted(keys=bench.trusted_keys))
+        return made, {each.rule for each in found.findings if each.severity is Severity.ERROR}
+
+    own, wrong = export("own")
+    assert own.image is not None and wrong <= {"bundle.signature"}
+    world.forget()
+    world.home("exporter")
+    there, wrong = export("there")
+    assert there.image is not None and wrong <= {"bundle.signature"}
+    assert (there.image.manifest_digest, there.image.config_digest) == (pushed.digest, info.id)
+    assert there.image.level is own.image.level is Level.CPU and there.image.evidence
+    assert there.image.reference == own.image.reference and there.image.diff_ids == info.diff_ids
+    # One that nobody trusted has signed is no proven image, and is never taken in silence.
+    world.home("stranger")
+    bench = world.bench()
+    bench.__dict__["trusted_keys"] = ()
+    with pytest.raises(FindingsError):
+        exporting.plan(bench, "cpu", Wish(parts=("image",)))

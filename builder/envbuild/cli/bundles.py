@@ -163,6 +163,8 @@ def export(
     done, place = None, out.expanduser().absolute()
     # Before anything is fetched for it.
     refuse_other(place)
+    if base is not None and base.resolve() == place.resolve():
+        raise typer.BadParameter("-o is the folder of --base, which the new bundle would replace")
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings=settings) as bench:
         bench.need_signing_key()
         with exporting.signer(gpg_key, bench.environ) as openpgp:
