@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from envbuild.pipeline.exported_bill import bill
 from envbuild.pipeline.exported_parts import choose
 from envbuild.pipeline.exported_rpms import roots_of
 
-MATRIX = load(Path(__file__).parents[2] / "matrix.yaml")
+REPOSITORY = Path(__file__).parents[2]
+MATRIX = load(REPOSITORY / "matrix.yaml")
 EL8, CPU = MATRIX.get("rhel8-cu118"), MATRIX.get("cpu")
 
 
@@ -117,3 +119,11 @@ def test_the_bill_has_everything_once_and_is_the_same_bytes() -> None:
         "pkg:pypi/torch@2.1"
     )
     assert f"{document['bomFormat']} {document['specVersion']}" == sbom.FORMAT
+
+
+def test_every_finding_of_an_export_is_documented() -> None:
+    documented = set(re.findall(r"`((?:rpm|export)\.[a-z0-9-]+)`", (REPOSITORY / "docs/bundle.md").read_text()))
+    package = REPOSITORY / "builder/envbuild"
+    sources = [*(package / "bundle/rpms").glob("*.py"), *(package / "pipeline").glob("exported*.py")]
+    said = {name for path in sources for name in re.findall(r'"((?:rpm|export)\.[a-z0-9-]+)"', path.read_text())}
+    assert said == documented

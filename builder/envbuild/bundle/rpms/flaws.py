@@ -54,7 +54,7 @@ def stranger(name: str, repository: str, signature: tuple[Signed, str], *, known
         message = f"{name} is signed by {signed.key_id}, and no key is named for the repository {repository}"
     else:
         message = f"{name} is signed by {signed.key_id}, and not by a key of the repository {repository} ({reason})"
-    fix = "Name the file with that key, if you trust it: [rpm] gpgkey in envbuild.toml, or gpgkey in the .repo file."
+    fix = "Name the file with that key, if you trust it: --repo-key FILE, or [rpm] gpgkey in envbuild.toml."
     return _error("rpm.key", name, message, fix)
 
 
