@@ -14,7 +14,7 @@ import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ import offline_host
 import registries
 from bundles import contents, noise
 from envbuild import facts, plan
-from envbuild.bundle import signing
 from envbuild.bundle.manifest import Manifest
 from envbuild.bundle.verify import Wanted, verify
 from envbuild.engines import DockerEngine
@@ -61,10 +60,13 @@ class Site:
     folder: Path
     mirror: Mirror
     packager: Path
-    key: Path
-    fingerprint: str
     home: Path
-    roots: set[str] = field(default_factory=set)
+    roots: set[str]
+    fingerprint: str = ""
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "bundle-key.asc"
 
     @property
     def project(self) -> Path:
@@ -168,12 +170,14 @@ def site(store_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with key("distribution") as packager:
         build_rpms(folder / "baseos", payloads(roots), packager)
         index(folder / "baseos")
-        made = signing.make(folder / "bundle-key.asc", "Tests of exports <tests@example.com>")
         with mirrored(Mirror(folder / "baseos")) as mirror:
-            yield Site(
-                folder=folder, mirror=mirror, packager=packager.public, key=folder / "bundle-key.asc",
-                fingerprint=made.fingerprint, home=store_home, roots=set(roots),
-            )  # fmt: skip
+            made = Site(folder=folder, mirror=mirror, packager=packager.public, home=store_home, roots=set(roots))
+            name = "Tests of exports <tests@example.com>"
+            done = made.run(ENVBUILD, "key", "new", "--openpgp", name, "-o", made.key, "--json")
+            assert done.returncode == 0, done.stderr
+            made.fingerprint = json.loads(done.stdout)["keys"][0]["fingerprint"]
+            assert made.key.stat().st_mode & 0o777 == 0o600
+            yield made
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +217,8 @@ def test_what_was_exported_is_verified_and_the_same_bytes_each_time(site: Site, 
     for shell in ("dash", "bash"):
         said = sh(bundle / "verify.sh", "--fingerprint", site.fingerprint, shell=shell)
         assert said.returncode == 0, said.stdout + said.stderr
+    # The packager of the target asks for the index's own signature where there is one.
+    assert (bundle / "rpms/repodata/repomd.xml.asc").is_file()
     inspected = json.loads(site.run(ENVBUILD, "bundle", "inspect", bundle, "--json").stdout)["bundle"]
     manifest = inspected["manifest"]
     assert (manifest["row"], manifest["parts"]) == (ROW, ["rpms", "wheels", "doctor"])
