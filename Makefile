@@ -26,6 +26,7 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.6- --exclude-regex 'py3compat\.py$$' builder/envbuild/collector "$$($(PY) -c 'import elftools; print(elftools.__path__[0])')"
 	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile bench/naive/Dockerfile
+	$(BIN)/shellcheck -x -P builder/envbuild/bundle/scripts builder/envbuild/bundle/scripts/*.sh builder/envbuild/bundle/scripts/lib/*.sh
 	$(BIN)/shellcheck scripts/*.sh .ci/run templates/files/* tests/unit/data/gpucode/make.sh tests/unit/data/rpmdb/make.sh
 
 type: setup
@@ -69,8 +70,8 @@ compiler: ## Install a C++ compiler and openssl, only where there are none: test
 
 rpm-tools: ## Install tools for RPM packages, only where there are none: tests make small ones, sign them, and read their databases
 	@command -v rpmbuild > /dev/null 2>&1 && command -v createrepo_c > /dev/null 2>&1 && command -v gpg > /dev/null 2>&1 && \
-		command -v db5.3_load > /dev/null 2>&1 || \
-		sh scripts/engine.sh install rpm createrepo-c gpg gpg-agent db5.3-util
+		command -v gpgv > /dev/null 2>&1 && command -v dnf > /dev/null 2>&1 && command -v db5.3_load > /dev/null 2>&1 || \
+		sh scripts/engine.sh install rpm createrepo-c dnf gpg gpg-agent gpgv db5.3-util
 
 podman: ## Install Podman, only where there is none: the engine's tests run on it too
 	@command -v podman > /dev/null 2>&1 || sh scripts/engine.sh install podman runc uidmap slirp4netns openssh-client

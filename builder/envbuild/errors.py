@@ -10,6 +10,7 @@ USAGE = 2
 ENGINE = 3
 BUILD = 4
 GATE = 5
+BUNDLE = 6
 INTERRUPTED = 130
 
 
@@ -60,6 +61,13 @@ class GateError(EnvbuildError):
 
     exit_code = GATE
     code = "gate"
+
+
+class BundleError(EnvbuildError):
+    """A bundle that cannot be made, or is not what it says it is (exit 6)."""
+
+    exit_code = BUNDLE
+    code = "bundle"
 
 
 class Interrupted(EnvbuildError):

@@ -211,6 +211,8 @@ _SITE_TEXT = """\
 # [rpm]
 # gpgkey = ["RPM-GPG-KEY-site"] # keys of these repositories; without it, the distribution's keys in the base image
 # repo_file = "site.repo"       # for repositories that need more than an address
+# client_cert = "entitlement.pem"  # what `export` shows to repositories that want to know who asks
+# client_key = "entitlement-key.pem"
 # proxy = "http://proxy.example.com:3128"
 # [rpm.repositories]
 # baseos = "https://mirror.example.com/rocky/8/BaseOS/x86_64/os/"

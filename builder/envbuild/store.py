@@ -118,7 +118,7 @@ def write_together(files: Sequence[tuple[Path, bytes | str]]) -> None:
         for path, _ in files:
             temporaries[0].replace(path)
             temporaries.pop(0)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise _store_error("write", path, error) from error
     finally:
@@ -139,7 +139,7 @@ def remove(path: Path) -> None:
         return
     except OSError as error:
         raise _store_error("remove", path, error) from error
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_json(path: Path, document: object) -> None:
@@ -263,7 +263,8 @@ def _same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, where its file system can do that."""
     # Without this a power cut can forget the rename. Some file systems cannot sync a folder; the file is whole anyway.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -271,6 +272,28 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def sync_disk(folder: Path) -> None:
+    """Have everything that was written to the disk of a folder on it: one wait for thousands of small files.
+
+    Raises:
+        OSError: The disk failed, or is full after all.
+    """
+    import ctypes
+
+    # Python has no name for syncfs(2) of Linux.
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if syncfs(descriptor) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:

@@ -13,7 +13,8 @@ from envbuild import __version__
 
 COMMANDS = [
     "list", "show", "check", "lock", "render", "why-not", "diff", "build", "smoke", "promote", "run", "push",
-    "pull", "images", "prune", "sbom", "provision", "engine", "doctor", "diagnose", "verify", "init", "key", "facts",
+    "pull", "images", "prune", "sbom", "provision", "engine", "export", "doctor", "diagnose", "verify", "init",
+    "bundle", "key", "facts",
 ]  # fmt: skip
 ROWS = re.findall(r"(?m)^  ([a-z0-9-]+):$", (Path(__file__).parents[2] / "matrix.yaml").read_text())
 
@@ -231,6 +232,9 @@ def test_the_project_is_found_upwards_or_named_or_the_packaged_one(cli: Any, pro
         ("envbuild smoke x --row c", ["cpu"]),
         ("envbuild pro", ["promote", "provision"]),
         ("envbuild verify c", ["cpu"]),
+        ("envbuild export r", ["rhel8-cu118"]),
+        ("envbuild export cpu --what wheels,", ["wheels,rpms", "wheels,image", "wheels,doctor"]),
+        ("envbuild export cpu --arch a", ["aarch64"]),
         ("envbuild show z", []),
     ],
 )

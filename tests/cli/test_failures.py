@@ -113,10 +113,44 @@ def test_trusted_keys_that_cannot_be_used(cli: Any, project: Path) -> None:
     assert "secret" not in done.err
 
 
-def test_a_folder_is_a_bundle_and_bundles_come_later(cli: Any, project: Path) -> None:
+def test_a_folder_is_a_bundle_unless_it_has_a_rows_name(cli: Any, project: Path) -> None:
     (project / "cpu").mkdir()
-    refused(cli("verify", "images"), 2, "is a folder.*bundles cannot be verified yet")
+    for folder in ("images", "./cpu", "cpu/"):
+        refused(cli("verify", folder), 6, "SHA256SUMS: .*missing|Name the folder of a bundle")
+    assert document(cli("verify", "images", "--json"), 6, "bundle")["hint"] == "Name the folder of a bundle."
     refused(cli("verify", "cpu"), 3, "no Docker Engine answers")
+    refused(cli("verify", "images", "--sm", "90"), 2, "--sm is for images")
+    refused(cli("verify", "cpu", "--fingerprint", "0" * 40), 2, "are for bundles")
+    refused(cli("verify", "images", "--fingerprint", "0" * 39), 2, "is no fingerprint")
+    refused(cli("bundle", "inspect", "images"), 6, "is no bundle")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["cpu", "--what", "rpms"], 2, "family debian, which has no RPM packages"),
+        (["cpu", "--what", "wheels,toys"], 2, "'toys' is no part of a bundle"),
+        (["cpu", "--what", ","], 2, "--what names nothing"),
+        (["cpu", "--root", "gcc"], 2, "go with RPM packages, and this bundle has none"),
+        (["cpu", "--volume-size", "large"], 2, "'large' is no size"),
+        (["cpu", "--base", "images"], 6, "is no bundle to stand on"),
+        (["cpu", "--gpg-key", "nobody@nowhere.invalid"], 2, "there is no secret key"),
+        (["cpu", "--what", "doctor", "-o", "images"], 6, "holds something else than a bundle"),
+        (["rhel8-cu118", "--what", "rpms", "--repo", "baseos"], 2, "is not of the form --repo NAME=VALUE"),
+        (["rhel8-cu118", "--what", "rpms"], 2, "there is no repository to take packages from"),
+        (["rhel8-cu118", "--what", "rpms", "--releasever", "9.2"], 2, "is for release 8"),
+        (["rhel8-cu118", "--arch", "sparc"], 2, "'sparc' is no machine"),
+        (["rhel8-cu118", "--arch", "aarch64", "--what", "wheels"], 2, "its wheels cannot be had for aarch64"),
+        (["rhel8-cu118", "--what", "rpms", "--target-manifest", "matrix.yaml"], 2, "no description of a host"),
+        (["rhel8-cu118", "--what", "rpms", "--repo", "a=file:///nowhere/", "--repo-key", "nokey"], 2, "nokey"),
+        (["nosuchrow"], 2, "nosuchrow"),
+    ],
+)
+def test_exports_that_cannot_be(cli: Any, project: Path, options: list[str], code: int, said: str) -> None:
+    (project / "images" / "kept").mkdir(parents=True, exist_ok=True)
+    argv = options if "-o" in options else [*options, "-o", "new"]
+    refused(cli("export", *argv), code, said)
+    assert not (project / "new").exists()
 
 
 # --- the matrix -------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_every_commented_key_of_the_starter_works_when_it_is_uncommented(tmp_pat
     path = tmp_path / "envbuild.toml"
     path.write_text(re.sub(r"(?m)^# (?=[a-z_\"\[][^ ]* ?(=|$))", "", path.read_text()))
     (tmp_path / "wheels").mkdir()
-    for name in ("ca.pem", "signing-key.pem", "site.repo"):
+    for name in ("ca.pem", "signing-key.pem", "site.repo", "entitlement.pem", "entitlement-key.pem"):
         (tmp_path / name).touch()
     site = config.load(tmp_path, {"HOME": str(tmp_path)})
     assert site.in_file == set(config.SECTIONS)

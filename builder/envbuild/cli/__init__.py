@@ -13,6 +13,7 @@ import typer
 from envbuild import __version__
 from envbuild.cli import (
     building,
+    bundles,
     diagnose,
     doctor,
     engine,
@@ -51,6 +52,7 @@ shipping.register(app)
 sbom.register(app)
 provision.register(app)
 engine.register(app)
+bundles.register(app)
 doctor.register(app)
 diagnose.register(app)
 trust.register(app)

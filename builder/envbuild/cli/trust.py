@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from envbuild.evidence import PublicKey
     from envbuild.pipeline.verify import Verified
 
+_EPILOG = "\n\n".join(
+    (
+        "Example: envbuild verify envbuild/cpu:validated --key farm.pub --max-age 30d",
+        "a bundle: envbuild verify ./bundle --fingerprint 0123...4567",
+    )
+)
+
 keys = typer.Typer(
     no_args_is_help=True,
     help="Make and show the keys that evidence is signed with.",
@@ -26,7 +33,7 @@ def register(app: typer.Typer) -> None:
     keys.command("new", epilog="Example: envbuild key new --out ~/keys/build-farm.pem")(key_new)
     keys.command("show", epilog="Example: envbuild key show ~/keys/build-farm.pub")(key_show)
     app.add_typer(keys, name="key")
-    app.command("verify", epilog="Example: envbuild verify envbuild/cpu:validated --key farm.pub --max-age 30d")(verify)
+    app.command("verify", epilog=_EPILOG)(verify)
 
 
 def key_new(
@@ -36,17 +43,28 @@ def key_new(
     passphrase: Annotated[
         bool, typer.Option("--passphrase", help="Ask for one, and encrypt the private key with it.")
     ] = False,
+    openpgp: Annotated[
+        str | None,
+        typer.Option("--openpgp", metavar="NAME", help="An OpenPGP key instead, to sign bundles with: the name in it, "
+                     "such as 'Example Corp bundles <ops@example.com>'."),
+    ] = None,
     json: opt.JsonOption = False,
     dry_run: opt.DryRunOption = False,
-) -> None:
+) -> None:  # fmt: skip
     """Make an ed25519 key pair: the private half of mode 0600, the public one beside it. Overwrites nothing.
 
     With ENVBUILD_KEY_PASSPHRASE set, the private half is encrypted with that; build and smoke then want it too.
+
+    With --openpgp it is an RSA key for bundles (envbuild export --gpg-key), which gpgv on a site without a network
+    checks; its passphrase is ENVBUILD_GPG_PASSPHRASE.
     """
     import os
 
     from envbuild.evidence import keys as pairs
 
+    if openpgp is not None:
+        _new_openpgp(openpgp, out, passphrase=passphrase, dry_run=dry_run, json=json)
+        return
     path = _absolute(out) if out is not None else _default()
     if dry_run:
         files = [str(path), str(pairs.public_path(path))]
@@ -89,13 +107,57 @@ def key_show(
         _print_key(pairs.load_public(path), private=None, json=json)
 
 
+def _new_openpgp(user: str, out: Path | None, *, passphrase: bool, dry_run: bool, json: bool) -> None:
+    import os
+
+    from envbuild.bundle import signing
+    from envbuild.bundle.gnupg import PASSPHRASE_VARIABLE
+
+    path = _absolute(out) if out is not None else _default().with_name("bundle-key.asc")
+    if dry_run:
+        files = [str(path), str(signing.public_path(path))]
+        if json:
+            output.document("key", plan={"files": files})
+        else:
+            output.result("".join(f"{name}\n" for name in files))
+        return
+    secret = os.environ.get(PASSPHRASE_VARIABLE)
+    if passphrase and not secret:
+        secret = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
+    made = signing.make(path, user, secret)
+    if json:
+        said = {"fingerprint": made.fingerprint, "type": "openpgp", "public_file": str(signing.public_path(path))}
+        output.document("key", keys=[{**said, "private_file": str(path)}])
+        return
+    output.pairs([
+        ("fingerprint", made.fingerprint), ("type", "openpgp"), ("private", str(path)),
+        ("public", str(signing.public_path(path))),
+    ])  # fmt: skip
+    output.narrate(f"to sign with it: envbuild export ROW -o DIR --gpg-key {path}")
+    output.narrate("tell the fingerprint to those who install bundles, on another way than bundles go")
+
+
 def verify(
-    image: opt.Image,
+    image: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV|IMAGE|DIR",
+            help="A row (its image), any image, or the folder of a bundle.",
+            autocompletion=opt.rows,
+        ),
+    ],
     row: opt.RowOption = None,
     require: opt.RequireOption = None,
     sm: opt.SmOption = None,
     key: opt.TrustOption = None,
     max_age: opt.MaxAgeOption = None,
+    fingerprint: Annotated[
+        str | None,
+        typer.Option("--fingerprint", metavar="HEX", help="For a bundle: of the OpenPGP key that has signed it."),
+    ] = None,
+    base: Annotated[
+        Path | None, typer.Option("--base", metavar="DIR", help="For a differential bundle: the one it stands on.")
+    ] = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
     engine: opt.EngineOption = None,
@@ -106,7 +168,20 @@ def verify(
 
     Exit code 5 when it is unsigned, signed by another key, of another image, of a lower level, of another suite,
     too old, or tampered with. All of it is told at once.
+
+    Or check a bundle: its signature, every file's sum, and that its parts are what it says. Exit code 6 when something
+    is wrong with it. A folder with a row's name is meant by ./NAME.
     """
+    if _is_bundle(image, project):
+        from envbuild.cli.bundles import verify_folder
+
+        _refuse_for_bundles({"--row": row, "--require": require, "--sm": sm, "--max-age": max_age})
+        verify_folder(
+            Path(image), fingerprint=fingerprint, base=base, keys=key, project=project, json=json, quiet=quiet
+        )
+        return
+    if fingerprint is not None or base is not None:
+        raise typer.BadParameter(f"--fingerprint and --base are for bundles, and {image} is no folder")
     from envbuild.pipeline.prove import as_dict as finding_dict
     from envbuild.pipeline.verify import as_dict
     from envbuild.pipeline.verify import verify as run_verify
@@ -122,6 +197,18 @@ def verify(
         _print_verified(found)
     if not found.good:
         raise typer.Exit(5)
+
+
+def _is_bundle(text: str, project: Path | None) -> bool:
+    """Whether a folder is meant. A row's name means the row."""
+    if not Path(text).is_dir():
+        return False
+    return "/" in text or text in (".", "..") or text not in opt.workbench(project).matrix.environments
+
+
+def _refuse_for_bundles(options: dict[str, Any]) -> None:
+    if said := [name for name, value in options.items() if value is not None]:
+        raise typer.BadParameter(f"{said[0]} is for images, and this is the folder of a bundle")
 
 
 def _default() -> Path:

@@ -112,6 +112,37 @@ class Client:
             for response in opened:
                 response.close()
 
+    @contextlib.contextmanager
+    def rest(self, url: str, start: int, *, limit: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """A file from byte ``start`` on, in pieces, as they come, and the byte that they begin with: 0 where the server
+        sends whole files only.
+
+        Args:
+            limit: Size of the whole file in bytes; one that is longer is refused.
+
+        Raises:
+            Missing: There is no such file.
+            Broken: While it is read: it broke off.
+            NetworkError: As ``get``; or another part of it came than was asked for.
+        """
+        opened: list[requests.Response] = []
+
+        def begun(response: requests.Response, place: str) -> tuple[int, Iterator[bytes]]:
+            opened.append(response)
+            if response.status_code == 200:
+                return 0, self._wire.blocks(response, place, limit, decode=False)
+            said = _RANGE.match(response.headers.get("Content-Range", ""))
+            if response.status_code != 206 or said is None or int(said.group(1)) != start:
+                raise NetworkError(f"{place}: asked for the bytes from {start}, and they did not come")
+            return start, self._wire.blocks(response, place, limit - start, decode=False)
+
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={start}-"} if start else {})}
+        try:
+            yield self._ask(url, headers, begun, keep=True)
+        finally:
+            for response in opened:
+                response.close()
+
     def _ask(
         self, url: str, headers: Mapping[str, str], read: Callable[[requests.Response, str], T], *, keep: bool = False
     ) -> T:

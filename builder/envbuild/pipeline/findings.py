@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from envbuild.errors import EnvbuildError
+from envbuild.errors import BUNDLE, GATE, BundleError, EnvbuildError, GateError
 from envbuild.model import Finding, Severity
+
+_CODES = {GATE: GateError.code, BUNDLE: BundleError.code}
 
 
 class FindingsError(EnvbuildError):
-    """The input has findings of severity error (exit 1), or the image has them (exit 5)."""
+    """The input has findings of severity error (exit 1), or the image has them (exit 5), or a bundle (exit 6)."""
 
     exit_code = 1
     code = "findings"
@@ -18,8 +20,7 @@ class FindingsError(EnvbuildError):
         super().__init__(message, hint=hint)
         self.findings = findings
         self.exit_code = exit_code
-        if exit_code == 5:
-            self.code = "gate"
+        self.code = _CODES.get(exit_code, self.code)
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from envbuild import evidence
 from envbuild.engines import ImageInfo
-from envbuild.errors import EngineError, InputError
+from envbuild.errors import EngineError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence import Evidence, PublicKey, Seal, State
 from envbuild.evidence.record import printable
@@ -78,11 +78,6 @@ def verify(bench: Workbench, reference: str, *, row: str | None, wanted: Wanted)
         GateError: There is no such image.
         EngineError: The engine failed, or its export cannot be read.
     """
-    if reference not in bench.matrix.environments and Path(reference).is_dir():
-        raise InputError(
-            f"{reference} is a folder, so it would be a bundle; bundles cannot be verified yet",
-            hint="Name an image or a row: envbuild verify IMAGE",
-        )
     keys = bench.trusted_keys
     ref, info, env = locate(bench, reference, row)
     subject = Subject(

@@ -29,6 +29,7 @@ FORMAT = "CycloneDX 1.6"
 _LONGEST = 1000
 # Before these, envbuild's own properties need a name that nobody else's have.
 _PREFIX = "envbuild:"
+_SPACES = {"container": "oci", "file": "envbuild-bundle"}
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
@@ -56,12 +57,12 @@ def dump(contents: Contents) -> bytes:
 
     maker = _Maker(LicenseFactory())
     image = Component(
-        type=ComponentType.CONTAINER, bom_ref=contents.digest, name=_text(contents.name), version=contents.digest,
+        type=ComponentType(contents.kind), bom_ref=contents.digest, name=_text(contents.name), version=contents.digest,
         properties=_properties(contents.properties),
     )  # fmt: skip
     created = _instant(contents.created)
     bom = Bom(
-        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"oci:{contents.digest}"),
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{_SPACES[contents.kind]}:{contents.digest}"),
         metadata=BomMetaData(
             timestamp=created or datetime.datetime.fromtimestamp(0, datetime.timezone.utc), component=image
         ),

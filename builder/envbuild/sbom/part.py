@@ -44,7 +44,7 @@ class Part:
     ref: str
     name: str
     version: str
-    kind: Literal["library", "operating-system"] = "library"
+    kind: Literal["library", "operating-system", "container"] = "library"
     group: str = ""
     description: str = ""
     publisher: str = ""
@@ -59,12 +59,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """A whole image.
+    """A whole image, or a bundle.
 
     Attributes:
         digest: Of its config, ``sha256:...``: who it is.
         name: The row that its labels name, or ``image``.
         created: As its config says it (RFC 3339); empty where it does not.
+        kind: ``container`` for an image, ``file`` for a bundle: what CycloneDX calls it.
         properties: What is said of the image as a whole.
         parts: Everything in it, in the order of the references.
         problems: What could not be read: the list of parts may lack something for each of them.
@@ -76,3 +77,4 @@ class Contents:
     properties: tuple[tuple[str, str], ...]
     parts: tuple[Part, ...]
     problems: tuple[str, ...] = ()
+    kind: Literal["container", "file"] = "container"

@@ -35,7 +35,7 @@ _LISTS = {
 }
 _TABLES = {("base", "mirrors"), ("rpm", "repositories")}
 # What has to be there already. Keys and the cache are looked at by whoever uses them.
-_FILES = {("pip", "cert"), ("network", "ca"), ("rpm", "repo_file")}
+_FILES = {("pip", "cert"), ("network", "ca"), ("rpm", "repo_file"), ("rpm", "client_cert"), ("rpm", "client_key")}
 # What a flag is called, where not as its key.
 _FLAGS = {
     ("registry", "name"): "registry",

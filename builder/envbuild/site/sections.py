@@ -99,6 +99,10 @@ class RpmSection(Section):
         default=(), description="Files with the keys of these; file:///PATH is a file of the base. Else the base's own."
     )
     proxy: Proxy | None = None
+    client_cert: Path | None = Field(
+        default=None, description="PEM file with the certificate that an export shows to repositories (entitlement)."
+    )
+    client_key: Path | None = Field(default=None, description="PEM file with its key, where that is another file.")
 
 
 class PipSection(Section):

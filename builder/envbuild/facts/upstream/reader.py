@@ -67,8 +67,11 @@ class Upstream:
         """The site's proxies by scheme."""
         return self._pip.proxies
 
-    def files(self, project: str) -> tuple[RemoteFile, ...]:
-        """Every wheel and source archive of a project, from all indexes and links, without the yanked ones.
+    def files(self, project: str, *, yanked: bool = False) -> tuple[RemoteFile, ...]:
+        """Every wheel and source archive of a project, from all indexes and links.
+
+        Args:
+            yanked: With those that were withdrawn: what is pinned exactly may still be installed (PEP 592).
 
         Raises:
             NetworkError: An index does not answer; Missing when none of them knows the project.
@@ -87,7 +90,7 @@ class Upstream:
         if not known:
             where = ", ".join(map(shown, self._pip.locations)) or "no index"
             raise Missing(f"{project}: not found in {where}", hint="check the indexes that pip is configured for")
-        return tuple(file for file in found if not file.yanked)
+        return tuple(file for file in found if yanked or not file.yanked)
 
     def pytorch_files(self, project: str, build: str) -> tuple[RemoteFile, ...]:
         """The files of a project for one build (``cu118``) in PyTorch's own index.

@@ -1,0 +1,173 @@
+#!/bin/sh
+# Undoes what an installation of a bundle changed on this host, by what it wrote down. It lies in the prefix, so that
+# nobody needs the bundle for it: sh PREFIX/envbuild/uninstall.sh [--dry-run]
+set -eu
+LC_ALL=C
+export LC_ALL
+
+dry_run=no
+while [ $# -gt 0 ]; do
+    case $1 in
+        --dry-run) dry_run=yes ;;
+        -h | --help)
+            cat <<'ENVBUILD_USAGE'
+Usage: sh uninstall.sh [--dry-run]
+
+Undoes what the installation of this bundle changed: its RPM transactions (dnf history), module streams, keys and image,
+and removes its folder. Packages that something else needs by now are named, and nothing is removed.
+
+Exit codes: 0 undone, 2 usage, 70 not (all) undone, 130 interrupted.
+Example: sh /opt/envbuild/rhel8-cu118/envbuild/uninstall.sh --dry-run
+ENVBUILD_USAGE
+            exit 0
+            ;;
+        *)
+            printf "error: '%s' is no option; see --help\n" "$1" >&2
+            exit 2
+            ;;
+    esac
+    shift
+done
+
+state=$(cd -P "$(dirname "$0")" && pwd)
+prefix=${state%/*}
+say() { printf '%s\n' "$*"; }
+stop() { # stop MESSAGE [LINE...]
+    printf 'error: %s\n' "$1" >&2
+    shift
+    for line in "$@"; do printf '  %s\n' "$line" >&2; done
+    exit 70
+}
+[ "${state##*/}" = envbuild ] && [ -e "$state/bundle" ] || stop "$state is no folder of an installation" \
+    "what to do: sh PREFIX/envbuild/uninstall.sh, where PREFIX is the folder that was installed into"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'printf "interrupted; run it again to go on\n" >&2; exit 130' INT TERM HUP
+holder=$(readlink "$prefix/lock" 2> /dev/null || true)
+if [ -n "$holder" ]; then
+    pid=${holder#* }
+    pid=${pid%% *}
+    [ "$(sed -n 's/.*) //; /^[ZX] /!p' "/proc/$pid/stat" 2> /dev/null | cut -d' ' -f20)" != "${holder##* }" ] ||
+        stop "an installation (process $pid) works in $prefix" "what to do: wait for it"
+fi
+touch "$state/changed" 2> /dev/null || stop "$state cannot be written" "what to do: run this as root"
+list_packages() { rpm -qa --queryformat '%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.%{ARCH}\n' | grep -v '^gpg-pubkey-' | sort; }
+packager=$(command -v dnf || command -v yum || true)
+
+# A run that was killed has not told what it changed; what there was before it has.
+if [ -e "$state/before/packages" ]; then
+    list_packages > "$scratch/now"
+    comm -13 "$state/before/packages" "$scratch/now" | sed 's/^/installed /' >> "$state/changed"
+    comm -23 "$state/before/packages" "$scratch/now" | sed 's/^/replaced /' >> "$state/changed"
+    rm -f "$state/before/packages"
+fi
+if [ -e "$state/before/keys" ]; then
+    rpm -qa 'gpg-pubkey*' | sort | comm -13 "$state/before/keys" - | sed 's/^/key /' >> "$state/changed"
+    rm -f "$state/before/keys"
+fi
+
+of() { sed -n "s/^$1 //p" "$state/changed" | sort -u; }
+if [ "$(id -u)" -ne 0 ] && [ -n "$(of installed)$(of key)$(of module)" ]; then
+    stop "packages were installed, and only root can remove them" "what to do: sudo sh $0"
+fi
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+of installed > "$scratch/installed"
+: > "$scratch/there"
+[ ! -s "$scratch/installed" ] || list_packages | comm -12 "$scratch/installed" - > "$scratch/there"
+of replaced > "$scratch/replaced"
+name_of() { sed 's/-[0-9]*:[^-]*-[^-]*$//'; }
+# What took the place of another version stays: the older one is not in the bundle, and removing both would be worse.
+if [ -s "$scratch/replaced" ]; then
+    name_of < "$scratch/replaced" | sort -u > "$scratch/names"
+    while read -r each; do
+        printf '%s\n' "$each" | name_of | grep -qxFf "$scratch/names" || printf '%s\n' "$each"
+    done < "$scratch/there" > "$scratch/remove"
+else
+    cp "$scratch/there" "$scratch/remove"
+fi
+# rpm before 4.14 knows no epochs in arguments.
+sed 's/-[0-9]*:\([^-]*-[^-]*\)$/-\1/' "$scratch/remove" > "$scratch/plain"
+if [ -s "$scratch/plain" ]; then
+    # dnf would remove whatever needs them, too.
+    # shellcheck disable=SC2046 # one word each
+    rpm -e --test $(cat "$scratch/plain") > "$scratch/said" 2>&1 || {
+        sed -n '1,20s/^/  /p' "$scratch/said" >&2
+        stop "other packages need what this bundle installed, so nothing was removed" \
+            "what to do: remove those first, or keep the packages and remove $prefix alone"
+    }
+fi
+
+if [ "$dry_run" = yes ]; then
+    say "this would be undone:"
+    sed 's/^/  remove package /' "$scratch/remove"
+    sed 's/^/  cannot be undone: replaced package /' "$scratch/replaced"
+    of module | sed 's/^/  reset module /'
+    of key | sed 's/^/  remove key /'
+    of image | sed 's/^/  remove image /'
+    say "  remove folder $prefix"
+    say "nothing was changed on this host"
+    exit 0
+fi
+
+printf '%s\n' '[main]' reposdir=/dev/null assumeyes=1 "cachedir=$scratch/cache" clean_requirements_on_remove=0 plugins=1 \
+    exit_on_lock=1 > "$scratch/conf"
+undo() { "$packager" -c "$scratch/conf" --disableplugin='subscription-manager,product-id' "$@" > "$scratch/said" 2>&1; }
+if [ -s "$scratch/plain" ]; then
+    say "removing $(wc -l < "$scratch/plain") packages ..."
+    # The transactions themselves, the last one first, where dnf can: what they replaced is nowhere to be had.
+    if [ ! -s "$scratch/replaced" ] && [ -n "$(of history)" ]; then
+        for id in $(of history | sort -rn); do
+            undo history undo "$id" || true
+        done
+    fi
+    while read -r each; do
+        ! rpm -q "$each" > /dev/null 2>&1 || printf '%s\n' "$each"
+    done < "$scratch/plain" > "$scratch/left"
+    if [ -s "$scratch/left" ]; then
+        # shellcheck disable=SC2046
+        rpm -e $(cat "$scratch/left") > "$scratch/said" 2>&1 || {
+            sed -n '1,20s/^/  /p' "$scratch/said" >&2
+            stop "not every package could be removed" "what to do: the lines above name what holds it; then run this again"
+        }
+    fi
+fi
+of module > "$scratch/modules"
+while read -r each; do
+    undo module reset "${each%%:*}" || say "warning: module ${each%%:*} could not be reset"
+done < "$scratch/modules"
+of key > "$scratch/keys"
+while read -r each; do
+    ! rpm -q "$each" > /dev/null 2>&1 || rpm -e --allmatches "$each" || say "warning: the key $each could not be removed"
+done < "$scratch/keys"
+
+# --- image and folder -------------------------------------------------------------------------------------------------
+
+of image > "$scratch/images"
+while read -r engine ref; do
+    "$engine" image inspect "$ref" > /dev/null 2>&1 || continue
+    "$engine" rmi "$ref" > "$scratch/said" 2>&1 || {
+        sed -n '1,5s/^/  /p' "$scratch/said" >&2
+        stop "the image $ref could not be removed from $engine" "what to do: end what runs in it; then run this again"
+    }
+    say "removed the image $ref from $engine"
+done < "$scratch/images"
+
+if [ -s "$scratch/replaced" ]; then
+    say "these packages took the place of other versions, which the bundle does not have; they stay:"
+    comm -12 "$scratch/there" "$scratch/there" | while read -r each; do
+        ! printf '%s\n' "$each" | name_of | grep -qxFf "$scratch/names" || printf '  %s\n' "$each"
+    done
+    say "they replaced:"
+    sed 's/^/  /' "$scratch/replaced"
+fi
+cd /
+for each in venv log proof tmp; do rm -rf "${prefix:?}/$each"; done
+rm -f "$prefix/env.sh" "$prefix/doctor.pyz" "$prefix/receipt.json" "$prefix/lock" "$prefix"/*.new
+rm -rf "${state:?}"
+rmdir "$prefix" 2> /dev/null || say "$prefix is kept: there are files in it that no installation put there"
+if [ -s "$scratch/replaced" ]; then
+    stop "everything else was undone" "what to do: dnf downgrade these, with a repository that has the older versions"
+fi
+say "undone: nothing of this bundle is left on this host"
