@@ -140,9 +140,10 @@ def test_a_second_run_has_nothing_to_do_and_a_second_at_once_is_refused(made: Ma
     holder = made.good(
         f'ln -s "$(uname -n) 1 $(sed "s/.*) //" /proc/1/stat | cut -d" " -f20)" {PREFIX}/lock; {RUN} || echo $?'
     )
-    assert "another run (process 1)" in holder and holder.endswith("3\n")
+    # The engine hands over the two streams of a container as they come to it, in no order.
+    assert "another run (process 1)" in holder and "3" in holder.splitlines()
     elsewhere = made.good(f'ln -sfn "elsewhere 1 1" {PREFIX}/lock; {RUN} || echo $?; rm {PREFIX}/lock')
-    assert "a run on elsewhere" in elsewhere and elsewhere.splitlines()[-1] == "3"
+    assert "a run on elsewhere" in elsewhere and "3" in elsewhere.splitlines()
 
 
 def test_the_ops_are_for_the_rows_cpu_and_keep_their_sums(made: Machine, target: Target, tmp_path: Path) -> None:
