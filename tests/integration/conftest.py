@@ -19,12 +19,14 @@ from pathlib import Path
 
 import pytest
 
+import registries
 from envbuild.base import BaseUsed, Declared, choose
-from envbuild.engines import DockerEngine, PodmanEngine, connect
+from envbuild.engines import DockerEngine, Engine, PodmanEngine, connect
 from envbuild.events import discard
 from envbuild.model import Bootstrap
 from envbuild.site.apt import AptSettings, host_apt
 from envbuild.site.sections import BaseSection, NetworkSection, SiteConfig
+from worlds import World
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -194,3 +196,20 @@ def places_of(engine: DockerEngine) -> Callable[[str, tuple[bytes, ...]], list[s
         return places
 
     return search
+
+
+@pytest.fixture(scope="module")
+def loopback_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """``127.0.0.1:PORT`` of a real registry."""
+    binary = registries.program(tmp_path_factory.mktemp("deb"))
+    with registries.running(binary, tmp_path_factory.mktemp("registry")) as address:
+        yield address
+
+
+@pytest.fixture
+def world(engine: Engine, loopback_registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A pusher, a puller, and a front before the registry between them, on a module's own ``engine``."""
+    with registries.fronting(loopback_registry) as front:
+        made = World(engine, front, tmp_path, f"{front.address}/{secrets.token_hex(3)}", monkeypatch)
+        yield made
+        made.forget()

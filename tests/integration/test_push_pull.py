@@ -16,15 +16,14 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import registries
 from envbuild import evidence
-from envbuild.engines import Engine, ImageInfo
+from envbuild.engines import ImageInfo
 from envbuild.errors import EnvbuildError, GateError
 from envbuild.evidence import keys
 from envbuild.model import Level, Severity
@@ -44,21 +43,6 @@ from worlds import REPOSITORY, World
 
 MIB = 1 << 20
 LAYERS = r"^GET .*/blobs/"
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    binary = registries.program(tmp_path_factory.mktemp("deb"))
-    with registries.running(binary, tmp_path_factory.mktemp("registry")) as address:
-        yield address
-
-
-@pytest.fixture
-def world(engine: Engine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    with registries.fronting(real) as front:
-        made = World(engine, front, tmp_path, f"{front.address}/{secrets.token_hex(3)}", monkeypatch)
-        yield made
-        made.forget()
 
 
 def test_what_was_pushed_comes_back_and_counts_as_proven(world: World) -> None:

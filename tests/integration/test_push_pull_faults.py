@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import registries
-from envbuild.engines import DockerEngine
 from envbuild.errors import EnvbuildError, GateError
 from envbuild.events import Event, Note
 from envbuild.pipeline import build as building
@@ -38,21 +37,6 @@ from worlds import REPOSITORY, World
 
 MIB = 1 << 20
 LAYERS = r"^GET .*/blobs/"
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    binary = registries.program(tmp_path_factory.mktemp("deb"))
-    with registries.running(binary, tmp_path_factory.mktemp("registry")) as address:
-        yield address
-
-
-@pytest.fixture
-def world(engine: DockerEngine, real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    with registries.fronting(real) as front:
-        made = World(engine, front, tmp_path, f"{front.address}/{secrets.token_hex(3)}", monkeypatch)
-        yield made
-        made.forget()
 
 
 def straight(world: World) -> Repository:

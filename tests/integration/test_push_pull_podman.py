@@ -6,7 +6,6 @@ import pytest
 
 from envbuild.engines import PodmanEngine
 from integration.test_push_pull import (  # noqa: F401 (these are the tests)
-    real,
     test_a_candidate_is_proven_elsewhere_and_pushed_from_there,
     test_a_pull_that_is_killed_leaves_no_name_and_goes_on,
     test_any_image_can_be_pulled_by_its_name,
@@ -14,7 +13,6 @@ from integration.test_push_pull import (  # noqa: F401 (these are the tests)
     test_only_layers_that_are_missing_move,
     test_two_pulls_at_once_move_the_layers_once,
     test_what_was_pushed_comes_back_and_counts_as_proven,
-    world,
 )
 from integration.test_release import test_the_same_on_an_engine  # noqa: F401
 

@@ -20,7 +20,14 @@ def build_argv(client: str, endpoint: str, request: BuildRequest, *, builder: st
         *(("buildx", "build", "--builder", builder, "--load") if builder else ("build",)),
     ]
     argv.append("--progress=plain")
-    argv += ["--file", str(request.dockerfile), "--tag", request.tag, "--platform", request.platform]
+    argv += build_options(request)
+    argv.append(str(request.context))
+    return tuple(argv)
+
+
+def build_options(request: BuildRequest) -> list[str]:
+    """What either client calls the same."""
+    argv = ["--file", str(request.dockerfile), "--tag", request.tag, "--platform", request.platform]
     if request.target is not None:
         argv += ["--target", request.target]
     if request.network is not None:
@@ -33,8 +40,7 @@ def build_argv(client: str, endpoint: str, request: BuildRequest, *, builder: st
         argv += ["--label", f"{key}={value}"]
     for name, path in request.secrets:
         argv += ["--secret", csv((("id", name), ("src", str(path))))]
-    argv.append(str(request.context))
-    return tuple(argv)
+    return argv
 
 
 def run_argv(client: str, endpoint: str, spec: ContainerSpec) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from envbuild.engines.argv import csv, run_options
+from envbuild.engines.argv import build_options, run_options
 from envbuild.engines.podman_builds import mark
 from envbuild.engines.types import BuildRequest, ContainerSpec
 
@@ -66,19 +66,7 @@ def build_argv(client: str, endpoint: str | None, request: BuildRequest) -> tupl
     of. Secrets, cache mounts and bind mounts of RUN are Buildah's own; the proxies of this host are not handed in.
     """
     argv = [*client_argv(client, endpoint), "build", "--format", "docker", "--pull=missing", "--http-proxy=false"]
-    argv += ["--file", str(request.dockerfile), "--tag", request.tag, "--platform", request.platform]
-    if request.target is not None:
-        argv += ["--target", request.target]
-    if request.network is not None:
-        argv += ["--network", request.network]
-    if request.no_cache:
-        argv.append("--no-cache")
-    for key, value in request.build_args:
-        argv += ["--build-arg", f"{key}={value}"]
-    for key, value in request.labels:
-        argv += ["--label", f"{key}={value}"]
-    for name, path in request.secrets:
-        argv += ["--secret", csv((("id", name), ("src", str(path))))]
+    argv += build_options(request)
     if endpoint is None:
         argv += mark(request.owner)
     return (*argv, str(request.context))
