@@ -98,7 +98,7 @@ def test_docker_podman_and_skopeo_load_the_same_image_from_it(
 
     engine.untag(NAMED.reference)
     assert engine.image(made.id) is None
-    said(["docker", "load", "-i", str(path)])
+    said([engine.any_client(), "--host", engine.endpoint, "load", "-i", str(path)])
     loaded = engine.image(NAMED.reference)
     assert loaded is not None and (loaded.id, loaded.diff_ids) == (known.config_digest, known.diff_ids)
 
