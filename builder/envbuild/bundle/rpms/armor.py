@@ -16,7 +16,8 @@ from envbuild.errors import InputError
 
 LARGEST = 1 << 20
 _BLOCK = re.compile(
-    rb"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?P<headers>(?:[A-Za-z]+: [^\n]*\n)*)\s*\n"
+    # One blank line, not any number: each could be the last one of the headers, and a hostile file has a million.
+    rb"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(?P<headers>(?:[A-Za-z]+: [^\n]*\n)*)[ \t\r]*\n"
     rb"(?P<data>[A-Za-z0-9+/=\s]*?)(?:\n=[A-Za-z0-9+/]{4}\s*)?\n?-----END PGP PUBLIC KEY BLOCK-----"
 )
 _SIGNATURE, _KEY, _SUBKEY = 2, 6, 14
