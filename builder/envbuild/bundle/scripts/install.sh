@@ -6,7 +6,10 @@
 set -eu
 umask 022
 LC_ALL=C
-export LC_ALL
+# What su leaves out.
+PATH=${PATH:-/usr/bin:/bin}:/usr/sbin:/sbin
+export LC_ALL PATH
+unset CDPATH
 
 usage() {
     cat <<'ENVBUILD_USAGE'
@@ -45,15 +48,16 @@ ENVBUILD_USAGE
 say() { printf '%s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }
 stop() { # stop CODE MESSAGE [LINE...]: what is wrong, and what to do
-    code=$1 failure=$2
+    code=$1 failure=$2 explained=yes
     printf 'error: %s\n' "$2" >&2
     shift 2
     for line in "$@"; do printf '  %s\n' "$line" >&2; done
     exit "$code"
 }
+plain() { tr -c '\040-\176\n' '[?*]'; } # no escape sequence of somebody else's reaches a terminal
 named() { # named FILE [COUNT]: its first lines, indented, and how many more there are
     limit=${2:-20}
-    sed -n "1,${limit}s/^/  /p" "$1" >&2
+    sed -n "1,${limit}s/^/  /p" "$1" | plain >&2
     more=$(($(wc -l < "$1") - limit))
     [ "$more" -le 0 ] || printf '  ... and %s more\n' "$more" >&2
 }
@@ -100,16 +104,17 @@ case $engine in
 esac
 
 here=$(cd -P "$(dirname "$0")" && pwd) || stop 12 "the folder of this script cannot be entered"
-conf() { sed -n "s/^$1 //p" "$here/bundle.conf" 2> /dev/null; } # conf KEY: its values, a line each
+believed=$here
+conf() { sed -n "s/^$1 //p" "$believed/bundle.conf" 2> /dev/null; } # conf KEY: its values, a line each
 
 # --- the end, whatever it is ------------------------------------------------------------------------------------------
 
 # What is underway: nothing yet, "changing" from the first change on. lib/receipt.sh tells the rest.
-phase=looking scratch='' holding=no failure=''
+phase=looking scratch='' holding=no failure='' explained=no
 ended() {
     code=$?
     trap '' INT TERM HUP
-    if [ "$code" -eq 1 ]; then
+    if [ "$code" -ne 0 ] && [ "$explained" = no ]; then
         # What fails without a word of ours is writing, and the command itself has said why.
         code=21 failure="something could not be written"
         printf 'error: something could not be written, see above\n' >&2
@@ -127,7 +132,7 @@ ended() {
 }
 trap ended EXIT
 interrupted() {
-    failure=interrupted
+    failure=interrupted explained=yes
     printf 'interrupted; run it again to go on\n' >&2
     exit 130
 }
@@ -151,7 +156,7 @@ if [ "$uninstall" = yes ]; then
         "what to do: name the folder that it was installed into: --prefix DIR"; fi
     set --
     [ "$dry_run" = no ] || set -- --dry-run
-    code=0
+    code=0 explained=yes
     sh "$own" "$@" || code=$?
     exit "$code"
 fi
@@ -159,9 +164,10 @@ fi
 # --- verify -----------------------------------------------------------------------------------------------------------
 
 started=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-say "envbuild: installing $(conf name | head -n 1) from $here"
+say "envbuild: installing $(conf name | head -n 1 | plain) from $here"
 say "verifying the bundle"
-set -- --result "$scratch/signer"
+mkdir "$scratch/verified"
+set -- --result "$scratch/verified"
 [ -z "$fingerprint" ] || set -- "$@" --fingerprint "$fingerprint"
 [ "$signed" = yes ] || set -- "$@" --insecure-no-signature
 {
@@ -170,8 +176,9 @@ set -- --result "$scratch/signer"
     printf '%s' "$code" > "$scratch/code"
 } | sed 's/^/  /'
 code=$(cat "$scratch/code")
-[ "$code" -eq 0 ] || exit "$code"
-signer=$(cat "$scratch/signer")
+[ "$code" -eq 0 ] || { explained=yes; exit "$code"; }
+signer=$(cat "$scratch/verified/signer")
+sums=$scratch/verified/sums
 # The keys for packages come with the bundle, so whoever signs it decides what this host trusts.
 if [ -z "$fingerprint" ] && [ "$signed" = yes ]; then
     if [ "$dry_run" = no ]; then
@@ -181,22 +188,38 @@ if [ -z "$fingerprint" ] && [ "$signed" = yes ]; then
     fi
     warn "going on without --fingerprint, as nothing is changed"
 fi
+# The medium may change from now on, where others can write to it. What is run or believed is a copy that is held to the
+# sums that were verified; packages, wheels and image are held to keys, hashes and digests out of it.
+believed=$scratch/believed
+cut -c67- "$sums" | grep -Ex '(lib|keys|probes)/[^/]*|bundle\.conf|doctor\.pyz|wheels/(requirements\.lock|pip-[0-9][^/]*\.whl)' \
+    > "$scratch/copied"
+awk 'NR == FNR { copied[$0]; next } substr($0, 67) in copied' "$scratch/copied" "$sums" > "$scratch/copied-sums"
+while read -r each; do
+    mkdir -p "$(dirname "$believed/$each")"
+    cp "$here/$each" "$believed/$each" 2> "$scratch/said" || named "$scratch/said" 1
+done < "$scratch/copied"
+(cd "$believed" && sha256sum -c "$scratch/copied-sums" 2> /dev/null) > "$scratch/said" || {
+    grep -v ': OK$' "$scratch/said" > "$scratch/changed" || true
+    named "$scratch/changed"
+    stop 11 "files of the bundle changed after they were verified, or /tmp is full (df -h /tmp)" \
+        "what to do: copy the bundle to a place where nobody else can write, and run this again"
+}
 for each in bundle.conf lib/host.sh lib/rpms.sh lib/wheels.sh lib/image.sh lib/prove.sh lib/receipt.sh lib/uninstall.sh; do
-    cut -c67- "$here/SHA256SUMS" | grep -qxF "$each" || stop 12 "SHA256SUMS does not know $each" \
+    grep -qxF "$each" "$scratch/copied" || stop 12 "SHA256SUMS does not know $each" \
         "what to do: export the bundle again; this one is of another version"
 done
 # shellcheck source=lib/receipt.sh
-. "$here/lib/receipt.sh"
+. "$believed/lib/receipt.sh"
 # shellcheck source=lib/host.sh
-. "$here/lib/host.sh"
+. "$believed/lib/host.sh"
 # shellcheck source=lib/rpms.sh
-. "$here/lib/rpms.sh"
+. "$believed/lib/rpms.sh"
 # shellcheck source=lib/wheels.sh
-. "$here/lib/wheels.sh"
+. "$believed/lib/wheels.sh"
 # shellcheck source=lib/image.sh
-. "$here/lib/image.sh"
+. "$believed/lib/image.sh"
 # shellcheck source=lib/prove.sh
-. "$here/lib/prove.sh"
+. "$believed/lib/prove.sh"
 
 # --- what is to be done -----------------------------------------------------------------------------------------------
 
@@ -216,7 +239,7 @@ done
 for each in "rpms rpms/repodata/repomd.xml" "wheels wheels/requirements.lock" "image $(conf image_path)" \
     "doctor doctor.pyz"; do
     has "${each%% *}" || continue
-    cut -c67- "$here/SHA256SUMS" | grep -qxF "${each#* }" || stop 12 \
+    cut -c67- "$sums" | grep -qxF "${each#* }" || stop 12 \
         "the bundle has no '${each#* }', which its part ${each%% *} needs" "what to do: export the bundle again"
 done
 prefix=${prefix:-$(conf prefix)/$name}
@@ -306,7 +329,7 @@ mkdir -p "$state/before" "$logs"
 rm -rf "$work"
 mkdir -p "$work"
 ln -s "$here" "$work/bundle"
-cp "$here/lib/uninstall.sh" "$state/uninstall.sh.new"
+cp "$believed/lib/uninstall.sh" "$state/uninstall.sh.new"
 mv -f "$state/uninstall.sh.new" "$state/uninstall.sh"
 
 if has rpms; then install_rpms; fi
