@@ -84,7 +84,8 @@ while [ $# -gt 0 ]; do
         -h | --help) usage ; exit 0 ;;
         -*) stop 2 "'$1' is no option; see --help" ;;
         *)
-            absolute "$1" >> "$sources" || no_folder "$1"
+            each=$(absolute "$1") || no_folder "$1"
+            printf '%s\n' "$each" >> "$sources"
             shift
             ;;
     esac
