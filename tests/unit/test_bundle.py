@@ -691,7 +691,10 @@ def test_deepspeed_without_an_image_is_a_source_archive_and_what_compiles_it(tmp
     recipe = Recipe(cache=tmp_path / "cache", rpms={}, wheels=(folder, asked))
     made = recipe.write(tmp_path / "b").wheels
     assert made is not None and made.deepspeed == "source"
-    assert "compiled on the target" in made.note and "deepspeed source\n" in (tmp_path / "b/bundle.conf").read_text()
+    assert (
+        "compiled on the target" in made.note
+        and "deepspeed source\nsource deepspeed\n" in (tmp_path / "b/bundle.conf").read_text()
+    )
     digest = bundles.own(archive).sha256
     lines = f"deepspeed==0.19.8 \\\n    --hash=sha256:{digest}\n"
     assert lines in (tmp_path / "b/wheels/requirements.lock").read_text()

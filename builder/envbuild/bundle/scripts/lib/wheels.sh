@@ -85,19 +85,22 @@ pip() {
 }
 pip_install() { pip install --no-index --find-links "$work/bundle/wheels" --require-hashes --no-cache-dir "$@"; }
 
-# DeepSpeed's source wants torch when it is built, so it comes last, by itself. Its ops are compiled at their first use.
+# What is a source archive wants torch when it is built, so it comes last, by itself. DeepSpeed's ops are compiled at their
+# first use.
 split_requirements() {
-    awk -v deepspeed="$work/deepspeed.txt" -v others="$work/others.txt" '
-        /^[A-Za-z0-9]/ { out = (tolower($0) ~ /^deepspeed *(==|@)/) ? deepspeed : others }
-        { print > (out == "" ? others : out) }' "$believed/$requirements"
+    conf source > "$work/names.txt"
+    awk -v sources="$work/sources.txt" -v others="$work/others.txt" '
+        FILENAME == ARGV[1] { source[$0]; next }
+        /^[A-Za-z0-9]/ { name = $0; sub(/ *[=@].*/, "", name); out = (tolower(name) in source) ? sources : others }
+        { print > (out == "" ? others : out) }' "$work/names.txt" "$believed/$requirements"
 }
 # Chained: the shell's -e does nothing in what is asked for its status.
 put_wheels() {
     make_venv || return 1
-    if [ "$(conf deepspeed)" = source ]; then
+    if [ -n "$(conf source)" ]; then
         split_requirements && pip_install -r "$work/others.txt" || return 1
         # Nothing to build by itself: pip's own builder has no torch.
-        [ ! -s "$work/deepspeed.txt" ] || pip_install --no-build-isolation --no-deps -r "$work/deepspeed.txt" || return 1
+        [ ! -s "$work/sources.txt" ] || pip_install --no-build-isolation --no-deps -r "$work/sources.txt" || return 1
     else
         pip_install -r "$believed/$requirements" || return 1
     fi
