@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.bundle import image
+from envbuild.bundle import image, target
 from envbuild.bundle.manifest import Image
 from envbuild.bundle.rpms import armor, cut, modules
+from envbuild.bundle.rpms.objections import of_package
 from envbuild.bundle.rpms.transport import Wanted, Way
-from envbuild.bundle.rpms.types import Source
+from envbuild.bundle.rpms.types import Nevra, Package, Source
 from envbuild.errors import BundleError, InputError
 from envbuild.site.sections import NetworkSection
 
@@ -55,6 +56,19 @@ def test_a_key_of_blank_lines_is_read_to_its_end_once() -> None:
     """Quadratic, this would take hours."""
     with pytest.raises(InputError, match="no public key"):
         armor.keys(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n" + b"\n" * (armor.LARGEST - 100), "it")
+
+
+def test_names_out_of_metadata_are_told_without_their_escape_sequences() -> None:
+    nevra = Nevra(name="a\x9b2J", epoch="0", version="1\x1b[2J", release="1", arch="noarch")
+    package = Package(
+        nevra=nevra, repository="r", checksum=("md\x1b5", ""), location=("a.rpm", None), bytes=1, installed_bytes=1
+    )  # fmt: skip
+    found = list(of_package(package))
+    assert {each.rule for each in found} == {"rpm.checksum", "rpm.name"}
+    assert all(f"{each.subject}{each.message}".isprintable() for each in found)
+    lines = ["envbuild-target\t1", "name\tx\x1b[2J", "os_id\trocky", "os_version\t8", "arch\tx86_64"]
+    with pytest.raises(InputError, match="not understood: 'name'"):
+        target.parse("\n".join([*lines, f"end\t{len(lines)}\n"]).encode(), "it", "host")
 
 
 class EndlessServer:
