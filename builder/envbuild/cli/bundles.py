@@ -185,9 +185,7 @@ def _wish(**said: Any) -> Wish:
         parts=parse_parts(said["what"]),
         roots=tuple(dict.fromkeys(said["root"] or ())),
         repositories=parse_pairs("--repo", said["repo"] or (), "="),
-        keys=tuple(
-            key if "://" in key else Path(key).expanduser().absolute().as_uri() for key in said["repo_key"] or ()
-        ),
+        keys=tuple(map(_address, said["repo_key"] or ())),
         hosts=tuple(said["hosts"] or ()),
         streams=parse_pairs("--module", said["module"] or (), ":"),
         multilib=said["multilib"],

@@ -204,12 +204,17 @@ done < "$scratch/copied"
     stop 11 "files of the bundle changed after they were verified, or /tmp is full (df -h /tmp)" \
         "what to do: copy the bundle to a place where nobody else can write, and run this again"
 }
-for each in bundle.conf lib/host.sh lib/rpms.sh lib/wheels.sh lib/image.sh lib/prove.sh lib/receipt.sh lib/uninstall.sh; do
+for each in bundle.conf lib/host.sh lib/image.sh lib/prove.sh lib/receipt.sh lib/rpms.sh lib/steps.sh lib/uninstall.sh \
+    lib/wanted.sh lib/wheels.sh; do
     grep -qxF "$each" "$scratch/copied" || stop 12 "SHA256SUMS does not know $each" \
         "what to do: export the bundle again; this one is of another version"
 done
 # shellcheck source=lib/receipt.sh
 . "$believed/lib/receipt.sh"
+# shellcheck source=lib/steps.sh
+. "$believed/lib/steps.sh"
+# shellcheck source=lib/wanted.sh
+. "$believed/lib/wanted.sh"
 # shellcheck source=lib/host.sh
 . "$believed/lib/host.sh"
 # shellcheck source=lib/rpms.sh
@@ -223,90 +228,13 @@ done
 
 # --- what is to be done -----------------------------------------------------------------------------------------------
 
-[ "$(conf schema)" = 1 ] || stop 12 "bundle.conf has the form '$(conf schema)', and this installer reads form 1"
-name=$(conf name)
-case $name in
-    '' | *[!A-Za-z0-9._-]* | .* | -*) stop 12 "bundle.conf: '$name' is no name of a bundle" ;;
-esac
-each_part() { for part in $parts; do printf '%s\n' "$part"; done; }
-has() { each_part | grep -qx "$1"; }
-parts=$(conf part | tr '\n' ' ')
-for each in $only; do
-    has "$each" || stop 2 "--only $each: this bundle has ${parts% }"
-done
-[ -z "$only" ] || parts="$only "
-[ -n "$parts" ] || stop 12 "bundle.conf names no parts" "what to do: export the bundle again"
-for each in "rpms rpms/repodata/repomd.xml" "wheels wheels/requirements.lock" "image $(conf image_path)" \
-    "doctor doctor.pyz"; do
-    has "${each%% *}" || continue
-    cut -c67- "$sums" | grep -qxF "${each#* }" || stop 12 \
-        "the bundle has no '${each#* }', which its part ${each%% *} needs" "what to do: export the bundle again"
-done
-prefix=${prefix:-$(conf prefix)/$name}
-case $prefix in
-    /*) ;;
-    *) prefix=$(pwd)/$prefix ;;
-esac
-while [ "${prefix%/}" != "$prefix" ]; do prefix=${prefix%/}; done
-# Programs of the environment begin with "#!PREFIX/venv/bin/python", which the kernel ends at a blank and at 127 signs.
-case $prefix in
-    '' | */../* | */.. | */./*) stop 2 "--prefix: say a folder of its own, without . and .." ;;
-    *[!A-Za-z0-9._/+@=-]*) stop 2 "--prefix $prefix: only letters, digits and . _ - + @ = / can be in it" ;;
-esac
-[ ${#prefix} -le 90 ] || stop 2 "--prefix $prefix is too long: programs carry it in their first line"
-state=$prefix/envbuild
-logs=$prefix/log
-work=$prefix/tmp
-# By this a later run knows what a killed one has left running.
-export ENVBUILD_INSTALLS="$prefix"
-mine="envbuild bundle $name"
-if [ -e "$state/bundle" ] && [ "$(cat "$state/bundle")" != "$mine" ]; then
-    stop 2 "$prefix holds another bundle ($(head -n 1 "$state/bundle" | cut -c1-80)); give this one a folder of its own"
-fi
-if [ -e "$prefix" ] && [ ! -d "$prefix" ]; then stop 2 "--prefix $prefix is no folder"; fi
-if [ -d "$prefix" ] && [ ! -e "$state/bundle" ]; then
-    # A run that was killed in its first moments has left no more than this.
-    case $(ls -A "$prefix") in
-        '') ;;
-        envbuild) [ -z "$(find "$state" -mindepth 1 ! -name bundle.new)" ] || stop 2 "$prefix is not empty" ;;
-        *) stop 2 "$prefix is not empty, and nothing of envbuild; give this bundle a folder of its own: --prefix DIR" ;;
-    esac
-fi
-
+what_is_wanted
+where_it_goes
 say "looking at this host"
 look_at_host
 if has rpms; then check_packages; fi
 
-total=$(($(each_part | grep -c .) + 1))
-has rpms && total=$((total + 2))
-[ "$prove" = no ] || total=$((total + 1))
-number=0
-step() { # step NAME TITLE: the next one
-    number=$((number + 1))
-    log=$logs/$1.log
-    [ "$dry_run" = no ] || log=$scratch/$1.log
-    title=$2
-    say "[$number/$total] $title ..."
-}
-finished() { say "[$number/$total] $title: $*"; steps="${steps}$title|$*
-"; }
-steps=''
-logged() { # logged COMMAND...: its output goes to the log; with --verbose also to the screen
-    rm -f "$scratch/code"
-    {
-        status=0
-        "$@" 2>&1 || status=$?
-        printf '%s' "$status" > "$scratch/code"
-    } < /dev/null | if [ "$verbose" = yes ]; then tee -a "$log" | sed 's/^/    /'; else cat >> "$log"; fi
-    return "$(cat "$scratch/code" 2> /dev/null || echo 99)"
-}
-failed() { # failed CODE MESSAGE [LINE...]: with the last lines of the log
-    [ "$verbose" = yes ] || tail -n 25 "$log" | sed 's/^/    /' >&2
-    code=$1 message=$2
-    shift 2
-    [ "$dry_run" = yes ] || set -- "$@" "the whole output: $log"
-    stop "$code" "$message" "$@"
-}
+count_steps
 
 if [ "$dry_run" = yes ]; then
     work=$scratch
