@@ -16,6 +16,7 @@ from pathlib import Path
 
 from envbuild import store
 from envbuild.bundle import manifest, sums, volume
+from envbuild.bundle.putting import disk_error
 from envbuild.bundle.tree import Tree, Unreadable
 from envbuild.bundle.words import (
     AFTER,
@@ -28,7 +29,6 @@ from envbuild.bundle.words import (
     SUMS,
     VOLUME,
 )
-from envbuild.bundle.writing import disk_error
 from envbuild.errors import BundleError, EngineError, InputError
 
 # What a file takes up on a medium beyond its bytes: its last sector (ISO 9660: 2 KiB), and its place in a folder.
