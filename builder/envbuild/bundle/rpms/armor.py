@@ -23,6 +23,8 @@ _BLOCK = re.compile(
 _SIGNATURE, _KEY, _SUBKEY = 2, 6, 14
 # MD5, SHA-1 and RIPEMD-160 (RFC 9580, section 9.5); certifications of a name, and a signature on the key itself.
 _WEAK, _CERTIFICATIONS = frozenset({1, 2, 3}), frozenset({0x10, 0x11, 0x12, 0x13, 0x1F})
+# That a key is not to be used any more (RFC 9580, section 5.2.1.11).
+_REVOCATION = frozenset({0x20})
 
 
 def keys(data: bytes, place: str) -> tuple[PublicKey, ...]:
@@ -41,13 +43,15 @@ def keys(data: bytes, place: str) -> tuple[PublicKey, ...]:
         for start, end in zip(starts, [*starts[1:], len(packets)], strict=True):
             prints = [_fingerprint(body) for tag, body, _ in packets[start:end] if tag in (_KEY, _SUBKEY)]
             raw = b"".join(whole for _, _, whole in packets[start:end])
-            hashes = [body[3] for tag, body, _ in packets[start:end] if tag == _SIGNATURE and _certifies(body)]
+            signatures = [body for tag, body, _ in packets[start:end] if tag == _SIGNATURE]
+            hashes = [body[3] for body in signatures if _is(body, _CERTIFICATIONS)]
             found.append(
                 PublicKey(
                     fingerprint=prints[0],
                     armored=_armor(raw),
                     ids=tuple(map(_key_id, prints)),
                     weak=bool(hashes) and set(hashes) <= _WEAK,
+                    revoked=any(_is(body, _REVOCATION) for body in signatures),
                 )
             )
     if not found:
@@ -101,9 +105,10 @@ def _fingerprint(body: bytes) -> str:
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body, usedforsecurity=False).hexdigest().upper()
 
 
-def _certifies(body: bytes) -> bool:
-    """Whether a signature says whose a key is. Versions 4 and 6 begin with version, type, key and hash algorithm."""
-    return len(body) > 3 and body[0] in (4, 6) and body[1] in _CERTIFICATIONS
+def _is(body: bytes, types: frozenset[int]) -> bool:
+    """Whether a signature is of one of these types. Versions 4 and 6 begin with version, type, key and hash algorithm;
+    version 3 has the type behind the length of what is hashed."""
+    return len(body) > 3 and body[2 if body[0] == 3 else 1] in types
 
 
 def _key_id(fingerprint: str) -> str:
