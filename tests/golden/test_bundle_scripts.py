@@ -33,3 +33,22 @@ def test_help_tells_exit_codes_and_examples(name: str, shell: str) -> None:
     assert all(len(line) <= 120 for line in done.stdout.splitlines())
     wrong = sh(FOLDER / name, "--no-such-option", shell=shell)
     assert wrong.returncode == 2 and "see --help" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--nogpgcheck",
+        "--nodeps",
+        "--allowerasing",
+        "--skip-broken",
+        "--force",
+        "--nosignature",
+        "--trusted-host",
+        "curl",
+    ],
+)
+def test_no_script_forces_anything_or_fetches_anything(word: str) -> None:
+    lines = [line for content in files().values() for line in content.decode().splitlines()]
+    said = [line for line in lines if word in line and not line.lstrip().startswith("#")]
+    assert said == []
