@@ -28,6 +28,7 @@ _CHUNK, _LONGEST = 1 << 16, 1 << 20
 # Files that are asked for, and packages that have them: of a whole distribution some thousands.
 _MOST = 200_000
 _HEAD = re.compile(rb"<package\s[^<>]*>")
+_EITHER = re.compile(rb"<package\s[^<>]*>|>(/[^<]*)(?=<)")
 
 
 def asked(primary: Path) -> frozenset[str]:
@@ -61,17 +62,21 @@ def reduce(filelists: Path, wanted: Collection[str], target: Path) -> None:
     found: dict[bytes, dict[str, None]] = {}
     with filelists.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         start, size = 0, len(data)
+        # The package that a piece begins in, and where it is known up to: nothing is looked through twice.
+        head, known = b"", 0
         while start < size:
             end = data.find(b"<file", start + _CHUNK, start + _CHUNK + _LONGEST)
             end = min(size, start + _CHUNK + _LONGEST) if end < 0 else end
-            for form in raw.keys() & _FILE.findall(data, start, end):
-                at = data.find(b">" + form + b"<", start, end)
-                while at >= 0:
-                    head = _HEAD.match(data, max(0, data.rfind(b"<package", 0, at)))
-                    if head is not None:
-                        found.setdefault(head.group(0).rstrip(b"/>"), {})[raw[form]] = None
+            if not raw.keys().isdisjoint(_FILE.findall(data, start, end)):
+                before = _HEAD.match(data, max(0, data.rfind(b"<package", known, start)))
+                head, known = before.group(0) if before is not None else head, end
+                for match in _EITHER.finditer(data, start, end):
+                    form = match.group(1)
+                    if form is None:
+                        head = match.group(0)
+                    elif head and form in raw:
+                        found.setdefault(head.rstrip(b"/>"), {})[raw[form]] = None
                         _bounded(len(found), filelists)
-                    at = data.find(b">" + form + b"<", at + 1, end)
             start = end
     entries = [
         head + b">" + "".join(f"<file>{escape(path)}</file>" for path in paths).encode() + b"</package>\n"
