@@ -61,6 +61,9 @@ def test_a_fingerprint_that_was_never_set_trusts_nobody(bundle: Path, shell: str
     for words in (("--fingerprint", ""), ("--fingerprint=",), ("--fingerprint", " : ")):
         done = sh(bundle / "verify.sh", *words, shell=shell)
         assert done.returncode == 2 and "--fingerprint is empty" in done.stderr, done
+    # Nor is one that nobody looks at.
+    done = sh(bundle / "verify.sh", "--insecure-no-signature", "--fingerprint", "0" * 40, shell=shell)
+    assert done.returncode == 2 and "contradict" in done.stderr, done
 
 
 def agreed(bundle: Path) -> tuple[str, bool]:
