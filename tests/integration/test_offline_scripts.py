@@ -286,6 +286,37 @@ def test_a_rpm_that_does_not_answer_makes_no_package_ours(host: Path, shell: str
     assert described.returncode == 20 and not (host / "t.txt").exists(), described
 
 
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("a-1.rpm: rsa sha1 (md5) pgp md5 OK", 0),
+        ("a-1.rpm: digests signatures OK", 0),
+        ("a-1.rpm: rsa sha1 MD5 PGP NOT OK", 10),
+        ("a-1.rpm: digests SIGNATURES NOT OK", 10),
+        ("a-1.rpm: sha1 md5 OK", 10),
+        ("a-1.rpm: RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: RSA#aaaa PGP#aaaa)", 10),
+        ("", 10),
+    ],
+)
+def test_what_a_rpm_of_any_age_says_of_signatures_is_read_right(host: Path, said: str, code: int) -> None:
+    """As rpm 4.11 and 4.18 write it (lib/rpmchecksig.c); a fake says it."""
+    tool(host / "bin", "rpm", f'case "$*" in *-K*) [ -z "{said}" ] || echo "{said}" ;; esac')
+    (host / "rpms/Packages").mkdir(parents=True)
+    (host / "rpms/Packages/a-1.rpm").touch()
+    (host / "sums").write_text(f"{'0' * 64}  keys/a.asc\n{'0' * 64}  rpms/Packages/a-1.rpm\n")
+    script = f"""
+        set -eu
+        stop() {{ echo "$@"; exit "$1"; }}
+        say() {{ :; }}; named() {{ cat "$1"; }}; check_streams() {{ :; }}; conf() {{ :; }}
+        here={host} believed={host} sums={host}/sums scratch={host}
+        . {FOLDER}/lib/rpms.sh
+        check_streams() {{ :; }}
+        check_packages
+    """
+    done = with_tools("dash", "-c", script, tools=host / "bin")
+    assert done.returncode == code, done
+
+
 def test_nobody_undoes_while_somebody_installs(host: Path) -> None:
     lock = host / "prefix/lock"
     began = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()[19]
