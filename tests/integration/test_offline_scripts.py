@@ -262,6 +262,21 @@ def test_only_what_the_bundle_has_is_undone_whatever_came_since(host: Path, shel
     assert not (host / "prefix/envbuild/changed").exists() and (host / "prefix/envbuild/before/packages").exists()
 
 
+def test_what_another_bundle_stands_on_stays_and_goes_with_it(host: Path) -> None:
+    other = host / "other" / "envbuild"
+    other.mkdir(parents=True)
+    shutil.copytree(host / "other", host / "prefix-2")
+    for place in (other, host / "prefix-2/envbuild"):
+        (place / "own-packages").write_text("gcc-1-1.x86_64\n" if place == other else "libaio-1.0-1.el8.x86_64\n")
+    done = uninstall(host, "--dry-run")
+    assert f"1 packages stay: {host}/prefix-2 has them" in done.stdout and "remove package" not in done.stdout, done
+    assert not (host / "prefix-2/envbuild/changed").exists()
+    assert uninstall(host).returncode == 0
+    assert " -e" not in (host / "asked").read_text().replace("-e --allmatches", "")
+    assert (host / "prefix-2/envbuild/changed").read_text() == "installed libaio-2:1.0-1.el8.x86_64\n"
+    assert not (other / "changed").exists() and not (host / "prefix/envbuild").exists()
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_rpm_that_does_not_answer_makes_no_package_ours(host: Path, shell: str) -> None:
     tool(host / "bin", "rpm", 'echo "$*" >> "$FAKE/asked"; echo "error: no database" >&2; exit 1')
