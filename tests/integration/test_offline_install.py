@@ -647,7 +647,9 @@ def test_what_is_a_source_archive_is_built_after_torch_is_there(hosts: Hosts, wo
             "    assert os.environ['DS_BUILD_OPS'] == '0'\n"
             f"    return shutil.copy({ready.name!r}, folder).rpartition('/')[2]\n"
         )
-        project = '[build-system]\nrequires = ["torch"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        # What no index has cannot be fetched for a place of its own.
+        needs = 'requires = ["torch", "to-be-had-nowhere"]'
+        project = f'[build-system]\n{needs}\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         with tarfile.open(wheels / f"{name}-0.13.1.tar.gz", "w:gz") as archive:
             for member, content in (
                 ("backend.py", backend.encode()),
