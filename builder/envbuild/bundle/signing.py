@@ -247,7 +247,12 @@ def _look_up(home: Path | None, wanted: str) -> OpenPgpKey:
     try:
         found = gnupg.secret_keys(home, "--", wanted)
     except BundleError as error:
-        raise InputError(f"there is no secret key {wanted!r}: {error.message}", hint=error.hint) from error
+        if "No secret key" not in error.message:
+            raise InputError(f"there is no secret key {wanted!r}: {error.message}", hint=error.hint) from error
+        raise InputError(
+            f"--gpg-key {wanted}: neither a file nor a secret key of your keyring",
+            hint="gpg --list-secret-keys names those. To make one: envbuild key new --openpgp 'NAME <MAIL>' -o FILE",
+        ) from error
     if len(found) != 1:
         raise InputError(f"{wanted!r} means {len(found)} keys: {', '.join(found)}", hint="Name one by its fingerprint.")
     fingerprint = found[0]

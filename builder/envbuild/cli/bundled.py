@@ -8,51 +8,79 @@ from envbuild.cli import output
 
 if TYPE_CHECKING:
     from envbuild.bundle.inspect import Inspected
+    from envbuild.bundle.sections import Target
     from envbuild.bundle.verify import Verified
     from envbuild.pipeline.export import Exported
     from envbuild.pipeline.exported_writing import Planned
 
 
-def print_planned(planned: Planned, *, json: bool) -> None:
+def print_planned(planned: Planned, *, signed: bool, json: bool) -> None:
     """What an export would write."""
+    from envbuild.pipeline.exported_parts import not_signed
+
+    findings = (*planned.findings, *(() if signed else not_signed()))
     if json:
-        output.document("export", plan=planned.as_dict(), findings=output.documents(planned.findings))
+        output.document("export", plan=planned.as_dict(), findings=output.documents(findings))
         return
     from envbuild.pipeline.exported_wheels import size_of
-    from envbuild.pipeline.sizes import format_size
+    from envbuild.pipeline.sizes import format_media
 
-    to = planned.to
     rows = [
-        ("bundle", f"{planned.env.name} ({', '.join(planned.parts)})"),
-        ("for", f"{to.distro} {to.releasever or to.major} on {to.arch}{', FIPS mode' if to.fips else ''}"),
-        ("created", planned.created),
+        ("bundle", f"{planned.name} ({', '.join(planned.parts)})"),
+        *((("row", planned.env.name),) if planned.name != planned.env.name else ()),
+        ("for", _target(planned.to)),
+        ("created", _moment(planned.created)),
     ]
-    total = 0
     if (packages := planned.packages) is not None:
-        total += packages.bytes
-        size = f"{format_size(packages.bytes)}, installed {format_size(packages.installed_bytes)}"
-        rows.append(("rpms", f"{len(packages.packages)} packages, {size}"))
-        rows += [("", f"{'an empty system' if each.target.empty else each.target.name}: {len(each.installs)} packages")
-                 for each in packages.closures]  # fmt: skip
+        size = f"{format_media(packages.bytes)}, installed {format_media(packages.installed_bytes)}"
+        rows.append(("rpms", f"{_count(len(packages.packages), 'package')}, {size}"))
+        rows += [("", f"{'an empty system' if each.target.empty else each.target.name}: "
+                      f"{_count(len(each.installs), 'package')}") for each in packages.closures]  # fmt: skip
         rows += [("repository", f"{each.id}  {each.url}") for each in packages.repositories]
     if (chosen := planned.wheels) is not None:
-        total += chosen.bytes
-        rows.append(("wheels", f"{len(chosen.choices)} files, {format_size(chosen.bytes)} as far as indexes say"))
+        rows.append(
+            ("wheels", f"{_count(len(chosen.choices), 'file')}, {format_media(chosen.bytes)} as far as indexes say")
+        )
         rows += [("", f"{', '.join(chosen.compiled)}: as the image has compiled it")] if chosen.compiled else []
     if planned.image is not None and "image" in planned.parts:
-        total += planned.image.size
         rows.append(
-            ("image", f"{planned.image.reference} ({planned.image.level.value}), {format_size(planned.image.size)}")
+            ("image", f"{planned.image.reference} ({planned.image.level.value}), {format_media(planned.image.size)}")
         )
-    rows.append(("altogether", f"about {format_size(total)}"))
+    total = planned.bytes
+    rows.append(("altogether", f"about {format_media(total)}"))
+    if planned.base is not None:
+        total = planned.carried_bytes
+        rows.append(("to carry", f"about {format_media(total)}: {planned.base.base.name} has the rest"))
+    if planned.wish.volume is not None:
+        rows.append(("volumes", f"about {max(1, -(-total // planned.wish.volume))} of "
+                                f"{format_media(planned.wish.volume)}"))  # fmt: skip
     output.pairs(rows)
-    for package in packages.packages if packages is not None else ():
-        output.text(f"  {package.nevra}  {format_size(package.bytes)}  {package.repository}")
-    for choice in chosen.choices if chosen is not None else ():
-        if choice.file is not None:
-            size = f"  {format_size(count)}" if (count := size_of(choice)) else ""
-            output.text(f"  {choice.file.filename}{size}")
-    output.findings(planned.findings)
+    table = [(str(each.nevra), format_media(each.bytes), each.repository)
+             for each in (packages.packages if packages is not None else ())]  # fmt: skip
+    table += [(choice.file.filename, format_media(count) if (count := size_of(choice)) else "?", "")
+              for choice in (chosen.choices if chosen is not None else ()) if choice.file is not None]  # fmt: skip
+    _table(table)
+    output.findings(findings)
+
+
+def _table(lines: list[tuple[str, str, str]]) -> None:
+    """What it is, how large, and from where; as narrow as a console where the names allow."""
+    wide = min(max((len(name) for name, *_ in lines), default=0), 52)
+    for name, size, source in lines:
+        output.text(f"  {name:<{wide}}  {size:>7}  {source}".rstrip())
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _target(to: Target) -> str:
+    return f"{to.distro} {to.releasever or to.major} on {to.arch}{', FIPS mode' if to.fips else ''}"
+
+
+def _moment(created: str) -> str:
+    """The time of a bundle. Wheels have none, so that whoever exports them gets the same bytes."""
+    return f"{created} (nothing in it says a date)" if created.startswith("1980-01-01T00:00:00") else created
 
 
 def print_exported(done: Exported, *, json: bool, quiet: bool) -> None:
@@ -60,12 +88,12 @@ def print_exported(done: Exported, *, json: bool, quiet: bool) -> None:
     if json:
         output.document("export", bundle=done.as_dict(), findings=output.documents(done.findings))
         return
-    from envbuild.pipeline.sizes import format_size
+    from envbuild.pipeline.sizes import format_media
 
     output.findings(done.findings)
     rows = [
         ("bundle", f"{done.folder} ({', '.join(done.manifest.parts)})"),
-        ("files", f"{len(done.manifest.files)}, {format_size(done.bytes)}"),
+        ("files", f"{len(done.manifest.files)}, {format_media(done.bytes)}"),
         ("signed by", done.signer or "nobody"),
         *(("volume", str(path)) for path in done.volumes),
     ]
@@ -81,18 +109,17 @@ def print_exported(done: Exported, *, json: bool, quiet: bool) -> None:
 
 def print_inspected(found: Inspected) -> None:
     """What a bundle says of itself."""
-    from envbuild.pipeline.sizes import format_size
+    from envbuild.pipeline.sizes import format_media
 
     rows: list[tuple[str, str]] = []
     if (volume := found.volume) is not None:
         rows.append(("volume", f"{volume.number} of {volume.of}, with {volume.files} files; put together: assemble.sh"))
     if (manifest := found.manifest) is not None:
-        to = manifest.target
         rows += [
             ("bundle", manifest.name),
-            ("for", f"{to.distro} {to.releasever or to.major} on {to.arch}{', FIPS mode' if to.fips else ''}"),
-            ("created", f"{manifest.created} by envbuild {manifest.envbuild}"),
-            *((part, format_size(size)) for part, size in found.sizes.items()),
+            ("for", _target(manifest.target)),
+            ("created", f"{_moment(manifest.created)} by envbuild {manifest.envbuild}"),
+            *((part, format_media(size)) for part, size in found.sizes.items()),
         ]
         if manifest.rpms is not None:
             rows.append(("installs", " ".join(manifest.rpms.roots)))
@@ -127,12 +154,12 @@ def verified(found: Verified) -> dict[str, Any]:
 def print_verified(found: Verified) -> None:
     """What was seen of a bundle."""
     from envbuild.pipeline.findings import errors
-    from envbuild.pipeline.sizes import format_size
+    from envbuild.pipeline.sizes import format_media
 
     rows = [("signed by", found.signer or "nobody whose signature is good")]
     if found.key is not None:
         rows.append(("provenance", f"signed by key {found.key.id[:12]}"))
-    rows.append(("read", f"{found.files} files, {format_size(found.bytes)}"))
+    rows.append(("read", f"{found.files} files, {format_media(found.bytes)}"))
     if found.volume is not None:
         rows.append(("volume", f"{found.volume.number} of {found.volume.of}: of the others nothing was looked at"))
     output.pairs(rows)

@@ -145,7 +145,7 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
         EngineError: The network, the engine or the disk (exit 3).
     """
     began = time.monotonic()
-    bench.sink(PhaseStarted(phase="export", detail=f"{planned.env.name} to {folder}"))
+    bench.sink(PhaseStarted(phase="export", detail=f"{planned.name} to {folder}"))
     findings = [*planned.findings, *(() if openpgp is not None else not_signed())]
     checked = exported_rpms.fetch(bench, planned.packages) if planned.packages is not None else None
     findings += checked.findings if checked is not None else ()
@@ -163,7 +163,7 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
 
         def describe(files: tuple[File, ...], carried: tuple[str, ...]) -> Manifest:
             return Manifest.model_validate({
-                "name": planned.env.name, "row": planned.env.name, "created": planned.created, "envbuild": __version__,
+                "name": planned.name, "row": planned.env.name, "created": planned.created, "envbuild": __version__,
                 "target_id": planned.row.rendering.target_id if planned.row else None,
                 "accelerator": planned.env.accelerator, "target": planned.to, "parts": planned.parts, "files": files,
                 "base": planned.base.base if planned.base else None, "carried": carried if planned.base else None,

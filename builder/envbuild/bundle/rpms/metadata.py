@@ -149,6 +149,8 @@ def _index(way: Way, sink: Sink) -> tuple[str, tuple[str, ...], bytes]:
                 sink(Note(message=f"repository {source.id}: {fault.message}", level="warning"))
             fault = error
     assert fault is not None
+    if isinstance(fault, Missing | InputError) and not fault.hint:
+        fault.hint = f"The address of a repository is that of the folder in which {REPOMD.partition('/')[0]} lies."
     raise of_repository(source.id, fault)
 
 
@@ -158,7 +160,8 @@ def _keys(way: Way, name: str) -> Iterable[PublicKey]:
     except (InputError, Missing) as error:
         raise InputError(
             f"repository {way.source.id}: the key {urls.mask(name)} is not at hand: {error.message}",
-            hint="Name the file with the key that its packages are signed with: [rpm] gpgkey in envbuild.toml.",
+            hint="Name the file with the key that its packages are signed with: --repo-key FILE, or [rpm] gpgkey in "
+            "envbuild.toml.",
         ) from error
     return armor.keys(data, urls.mask(name))
 

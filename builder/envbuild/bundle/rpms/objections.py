@@ -14,6 +14,10 @@ from envbuild.site.urls import mask
 
 _SOLVER = "libsolv, with dnf's own rules"
 _MAN = "dnf.modularity(7)"
+_LEFT_OUT = (
+    "One of that name is there, but for another machine (--arch), for 32 bits (--multilib), in a module stream that is "
+    "not active (--module), or excluded by the repository's configuration."
+)
 # One word for a file system, a shell and every medium, as in a bundle's manifest.
 _NAME = re.compile(r"[A-Za-z0-9_](\.?[A-Za-z0-9_+~^-])*")
 
@@ -97,12 +101,15 @@ def of_solution(target: Target, solution: Solution) -> Iterator[Finding]:
     where = "an empty system" if target.empty else target.name
     for root in solution.missing:
         near = solution.near.get(root, ())
+        # Its own name among them: it is there, and was left out before anything was solved.
+        left_out = root in near
+        fix = f"Did you mean {', '.join(near)}?" if near else "Name the repository that has it: --repo NAME=URL"
         yield Finding(
             rule="rpm.missing",
             severity=Severity.ERROR,
             subject=root,
-            message=f"no repository has {root}",
-            fix=f"Did you mean {', '.join(near)}?" if near else "Name the repository that has it: --repo NAME=URL",
+            message=f"no repository has {root}" + (f" that counts for {where}" if left_out else ""),
+            fix=_LEFT_OUT if left_out else fix,
             source=_SOLVER,
         )
     if solution.problems:
@@ -111,7 +118,7 @@ def of_solution(target: Target, solution: Solution) -> Iterator[Finding]:
             rule="rpm.unsolvable",
             severity=Severity.ERROR,
             subject=where,
-            message=f"cannot be installed on {where}: {mask(solution.problems[0])}",
+            message=f"cannot be installed there: {mask(solution.problems[0])}",
             fix=small if solution.multilib_helps else "Name the repository that has what is missing: --repo NAME=URL",
             source=_SOLVER,
             evidence=tuple(map(mask, solution.problems)),
