@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 from envbuild.cli import output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from envbuild.bundle.compare import Compared
     from envbuild.bundle.inspect import Inspected
+    from envbuild.bundle.manifest import Manifest
     from envbuild.bundle.sections import Target
     from envbuild.bundle.verify import Verified
     from envbuild.pipeline.export import Exported
@@ -55,19 +59,19 @@ def print_planned(planned: Planned, *, signed: bool, json: bool) -> None:
         rows.append(("volumes", f"about {max(1, -(-total // planned.wish.volume))} of "
                                 f"{format_media(planned.wish.volume)}"))  # fmt: skip
     output.pairs(rows)
-    table = [(str(each.nevra), format_media(each.bytes), each.repository)
-             for each in (packages.packages if packages is not None else ())]  # fmt: skip
-    table += [(choice.file.filename, format_media(count) if (count := size_of(choice)) else "?", "")
-              for choice in (chosen.choices if chosen is not None else ()) if choice.file is not None]  # fmt: skip
-    _table(table)
+    _table([
+        *((str(each.nevra), each.bytes, each.repository) for each in (packages.packages if packages else ())),
+        *((each.file.filename, size_of(each), "") for each in (chosen.choices if chosen else ()) if each.file),
+    ])  # fmt: skip
     output.findings(findings)
 
 
-def _table(lines: list[tuple[str, str, str]]) -> None:
-    """What it is, how large, and from where; as narrow as a console where the names allow."""
-    wide = min(max((len(name) for name, *_ in lines), default=0), 52)
+def _table(lines: Sequence[tuple[str, int | None, str]]) -> None:
+    """How large it is, what, and from where. Names of wheels may be longer than a line, so they come last."""
+    from envbuild.pipeline.sizes import format_media
+
     for name, size, source in lines:
-        output.text(f"  {name:<{wide}}  {size:>7}  {source}".rstrip())
+        output.text(f"{format_media(size) if size is not None else '?':>9}  {name}{f'  ({source})' if source else ''}")
 
 
 def _count(count: int, what: str) -> str:
@@ -93,8 +97,9 @@ def print_exported(done: Exported, *, json: bool, quiet: bool) -> None:
     output.findings(done.findings)
     rows = [
         ("bundle", f"{done.folder} ({', '.join(done.manifest.parts)})"),
-        ("files", f"{len(done.manifest.files)}, {format_media(done.bytes)}"),
+        ("files", f"{done.files}, {format_media(done.bytes)}"),
         ("signed by", done.signer or "nobody"),
+        ("identity", done.sums),
         *(("volume", str(path)) for path in done.volumes),
     ]
     output.pairs(rows)
@@ -107,7 +112,7 @@ def print_exported(done: Exported, *, json: bool, quiet: bool) -> None:
         output.narrate("NOT SIGNED: install.sh refuses it, unless it is told --insecure-no-signature")
 
 
-def print_inspected(found: Inspected) -> None:
+def print_inspected(found: Inspected, *, listed: bool) -> None:
     """What a bundle says of itself."""
     from envbuild.pipeline.sizes import format_media
 
@@ -123,7 +128,8 @@ def print_inspected(found: Inspected) -> None:
         ]
         if manifest.rpms is not None:
             rows.append(("installs", " ".join(manifest.rpms.roots)))
-            rows += [("", f"{each.name}: {len(each.installs)} packages") for each in manifest.rpms.targets]
+            rows += [("", f"{'an empty system' if each.source == 'empty' else each.name}: "
+                          f"{_count(len(each.installs), 'package')}") for each in manifest.rpms.targets]  # fmt: skip
         if manifest.wheels is not None:
             rows.append(("python", f"{manifest.wheels.python}, {len(manifest.wheels.packages)} packages; DeepSpeed: "
                                    f"{manifest.wheels.deepspeed or 'none'}"))  # fmt: skip
@@ -135,6 +141,38 @@ def print_inspected(found: Inspected) -> None:
     signed = "yes, by whom says envbuild verify" if found.signed else "no"
     rows += [("files", str(found.files)), ("signed", signed), ("identity", found.sums)]
     output.pairs(rows)
+    if listed and found.manifest is not None:
+        _table(_listed(found.manifest))
+
+
+def _listed(manifest: Manifest) -> list[tuple[str, int | None, str]]:
+    rpms, wheels = manifest.rpms, manifest.wheels
+    sizes = {file.path: file.bytes for file in manifest.files}
+    lines: list[tuple[str, int | None, str]] = [
+        (
+            each.nevra,
+            each.bytes,
+            f"{each.repository}, signed by {each.signature.key_id if each.signature else 'nobody'}",
+        )
+        for each in (rpms.packages if rpms else ())
+    ]
+    lines += [(each.file.rpartition("/")[2], sizes[each.file], "") for each in (wheels.packages if wheels else ())]
+    if (image := manifest.image) is not None:
+        lines.append((image.path.rpartition("/")[2], sizes[image.path], image.config_digest))
+    return lines
+
+
+def print_compared(found: Compared) -> None:
+    """What is different between two bundles."""
+    from envbuild.pipeline.sizes import format_media
+
+    for change in found.changes:
+        sign = "+" if not change.old else "-" if not change.new else "~"
+        said = " -> ".join(text for text in (change.old, change.new) if text)
+        output.text(f"{sign} {change.kind:<7}  {change.name}  {said}")
+    if not found.changes:
+        output.text("no package, wheel or image is different")
+    output.pairs([("new files", f"{format_media(found.fresh)} (what --base would carry, without scripts and lists)")])
 
 
 def verified(found: Verified) -> dict[str, Any]:

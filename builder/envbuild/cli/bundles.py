@@ -32,7 +32,7 @@ _EPILOG = "\n\n".join(
 
 bundles = typer.Typer(
     no_args_is_help=True,
-    help="Look at bundles for sites without a network.",
+    help="Look at bundles for sites without a network: what is in one, and how two differ.",
     epilog="Example: envbuild bundle inspect /srv/bundle. Made by: envbuild export",
 )
 
@@ -40,7 +40,8 @@ bundles = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     app.command("export", epilog=_EPILOG)(export)
-    bundles.command("inspect", epilog="Example: envbuild bundle inspect /media/cdrom --json")(inspect)
+    bundles.command("inspect", epilog="Example: envbuild bundle inspect /media/cdrom --list")(inspect)
+    bundles.command("diff", epilog="Example: envbuild bundle diff /srv/bundle-of-may /srv/bundle")(diff)
     app.add_typer(bundles, name="bundle")
 
 
@@ -216,9 +217,12 @@ def _address(key: str) -> str:
 
 def inspect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A bundle, or a volume of one.")],
+    listed: Annotated[bool, typer.Option("-l", "--list", help="Also every package, wheel and image.")] = False,
     json: opt.JsonOption = False,
 ) -> None:
     """Say what a bundle says of itself. Nothing of it is checked: that does envbuild verify DIR.
+
+    Licences and sources of all that is in it: its sbom.cdx.json (CycloneDX).
 
     Exit codes: 0 told, 6 it is no bundle.
     """
@@ -226,9 +230,30 @@ def inspect(
 
     found = read(folder)
     if json:
-        output.document("bundle", bundle=found.as_dict())
+        output.document("bundle.inspect", bundle=found.as_dict())
     else:
-        bundled.print_inspected(found)
+        bundled.print_inspected(found, listed=listed)
+
+
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A bundle; its manifest.json and SHA256SUMS will do.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Another one.")],
+    json: opt.JsonOption = False,
+) -> None:
+    """Say what another bundle brings: packages, wheels and image that are new, gone, or of another version.
+
+    Nothing of both is checked: that does envbuild verify DIR.
+
+    Exit codes: 0 told, 6 one is no bundle.
+    """
+    from envbuild.bundle import differential
+    from envbuild.bundle.compare import compare
+
+    found = compare(*(differential.read(folder).manifest for folder in (old, new)))
+    if json:
+        output.document("bundle.diff", changes=[change.as_dict() for change in found.changes], fresh_bytes=found.fresh)
+    else:
+        bundled.print_compared(found)
 
 
 def verify_folder(

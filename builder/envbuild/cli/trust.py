@@ -182,6 +182,11 @@ def verify(
         return
     if fingerprint is not None or base is not None:
         raise typer.BadParameter(f"--fingerprint and --base are for bundles, and {image} is no folder")
+    if image.startswith(("/", "./", "../", "~")) or image in (".", ".."):
+        from envbuild.errors import BundleError
+
+        # No name of an image begins like that.
+        raise BundleError(f"{image}: there is no such folder", hint="Name the folder of a bundle, a row, or an image.")
     from envbuild.pipeline.prove import as_dict as finding_dict
     from envbuild.pipeline.verify import as_dict
     from envbuild.pipeline.verify import verify as run_verify

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from envbuild.bundle.finishing import Seals, finish
 from envbuild.bundle.gnupg import PASSPHRASE_VARIABLE
 from envbuild.bundle.manifest import File, Manifest
 from envbuild.bundle.signing import Signer
+from envbuild.bundle.words import SUMS
 from envbuild.errors import BundleError, EnvbuildError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.model import Finding
@@ -42,6 +44,8 @@ class Exported:
     Attributes:
         signer: Fingerprint of the key that signs it; empty where nobody does.
         volumes: The folders for media.
+        sums: SHA-256 of its SHA256SUMS, which says who it is.
+        files: How many those are of; in a differential bundle also those of its base.
     """
 
     folder: Path
@@ -50,6 +54,8 @@ class Exported:
     findings: tuple[Finding, ...]
     volumes: tuple[Path, ...]
     seconds: float
+    sums: str
+    files: int
 
     @property
     def bytes(self) -> int:
@@ -64,7 +70,9 @@ class Exported:
             "name": self.manifest.name,
             "parts": list(self.manifest.parts),
             "created": self.manifest.created,
-            "files": len(self.manifest.files),
+            "sums_sha256": self.sums,
+            "files": self.files,
+            "carried": None if self.manifest.carried is None else len(self.manifest.carried),
             "bytes": self.bytes,
             "fingerprint": self.signer or None,
             "volumes": [str(path) for path in self.volumes],
@@ -172,11 +180,13 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
 
         made = finish(draft, describe, Seals(openpgp=openpgp, dsse=bench.signing_key))
         progress.done()
+    listed = (folder / SUMS).read_bytes()
     cut = volumes.write(folder, planned.wish.volume) if planned.wish.volume is not None else ()
-    bench.sink(PhaseDone(phase="export", seconds=time.monotonic() - began, detail=f"{len(made.files)} files"))
+    bench.sink(PhaseDone(phase="export", seconds=time.monotonic() - began, detail=f"{len(listed.splitlines())} files"))
     return Exported(
         folder=folder, manifest=made, signer=openpgp.key.fingerprint if openpgp else "", volumes=cut,
         findings=tuple(dict.fromkeys(findings)), seconds=time.monotonic() - began,
+        sums=hashlib.sha256(listed).hexdigest(), files=len(listed.splitlines()),
     )  # fmt: skip
 
 

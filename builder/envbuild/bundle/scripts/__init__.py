@@ -10,17 +10,18 @@ from pathlib import Path
 from envbuild.errors import EngineError
 
 _FOLDER = Path(__file__).parent
-# At the top of every volume: without it nobody could put the volumes together.
-OF_VOLUMES = ("assemble.sh",)
+# Who stands before a medium without a network has no other page.
+README = "README.txt"
 
 
 def files() -> dict[str, bytes]:
-    """Every script by its path in the bundle.
+    """Every script by its path in the bundle, and what tells people about them.
 
     Raises:
         EngineError: The package is not installed as files.
     """
-    found = {path.relative_to(_FOLDER).as_posix(): path for path in sorted(_FOLDER.rglob("*.sh"))}
+    paths = (*sorted(_FOLDER.rglob("*.sh")), _FOLDER / README)
+    found = {path.relative_to(_FOLDER).as_posix(): path for path in paths}
     try:
         contents = {name: path.read_bytes() for name, path in found.items()}
     except OSError as error:

@@ -135,6 +135,11 @@ summary() { # of the packager's log: what is going to happen, and which packages
     awk '/^Transaction Summary/ { on = 1; next }
         on && /^(Install|Upgrade|Downgrade|Remove|Reinstall) / { $1 = $1; printf "%s%s", sep, $0; sep = ", " }' "$log"
 }
+would_lines() { # of the packager's log: every package, and where it comes under
+    awk '/^(Installing|Upgrading|Updating|Downgrading|Removing|Reinstalling)[a-z ]*:/ { on = 1; print; next }
+        /^[^ ]/ || /^$/ { on = 0 }
+        on { print }' "$log"
+}
 replaced_lines() {
     awk '/^(Upgrading|Updating|Updating for dependencies|Downgrading|Removing|Reinstalling):/ { on = 1; print; next }
         /^[^ ]/ || /^$/ { on = 0 }
@@ -154,16 +159,14 @@ would_rpms() {
         told="$(conf rpm_count) packages; whether they fit is only told to root"
         ! all_installed || told='all are installed'
         finished "$told"
-        number=$((number + 1))
         return 0
     fi
     write_packager_conf
     [ ! -s "$scratch/streams" ] || printf 'module_hotfixes=1\n' >> "$work/packager.conf"
     # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
     logged with_roots only_resolve || refused
-    replaced_lines | sed 's/^/  /'
+    would_lines | sed 's/^/  /'
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
-    number=$((number + 1))
 }
 take_back() { # what the transaction needed, when it was refused
     settle_keys

@@ -13,8 +13,10 @@ while [ $# -gt 0 ]; do
             cat <<'ENVBUILD_USAGE'
 Usage: sh uninstall.sh [--dry-run]
 
-Undoes what the installation of this bundle changed: its RPM transactions (dnf history), module streams, keys and image,
-and removes its folder. Packages that something else needs by now are named, and nothing is removed.
+Undoes what the installation of this bundle changed: its RPM transactions (dnf
+history), module streams, keys and image, and removes its folder with receipt
+and logs: copy receipt.json first where you have to keep it. Packages that
+something else needs by now are named, and nothing is removed.
 
 Exit codes: 0 undone, 2 usage, 70 not (all) undone, 130 interrupted.
 Example: sh /opt/envbuild/rhel8-cu118/envbuild/uninstall.sh --dry-run
