@@ -556,6 +556,29 @@ def test_an_undo_leaves_what_others_need_and_says_what_it_cannot(hosts: Hosts, w
         assert host.run(f"ls {PREFIX}")[0] != 0
 
 
+def test_an_update_brings_all_that_is_newer_and_its_undo_leaves_nothing(hosts: Hosts, world: World) -> None:
+    """Also what the host's own settings would leave as it is (Debian's dnf has best=False), and what nothing asks for in
+    a newer version: a security update of a library is of that kind."""
+    first = world.variant("first", packages_of(world, {"app": Rpm(requires=("lib",)), "lib": Rpm()}, "app"))
+    newer = {"app": Rpm(version="1.1", requires=("lib",)), "lib": Rpm(version="1.1")}
+    second = world.variant("second", packages_of(world, newer, "app"))
+    with hosts() as host:
+        host.good(first)
+        said = host.good(f"{second} --dry-run")
+        assert "Upgrade 1 Package" in said and "update, where what is installed allows it: lib\n" in said, said
+        host.good(second)
+        assert host.good("rpm -q app lib").split() == ["app-1.1-1.el8.x86_64", "lib-1.1-1.el8.x86_64"]
+        # Each run's receipt stays, and says what it did.
+        assert len(host.good(f"ls {PREFIX}/log/receipt-*.json").split()) == 2
+        assert "all packages are installed" in host.good(second)
+        said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert "nothing of this bundle is left" in said and host.packages() == set(), said
+        # What the site itself has updated since is named and stays.
+        host.good(f"{first}; rpm -U '{STICK}'/second/rpms/Packages/lib-1.1-*.rpm")
+        said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert "they stay:\n  lib-1.1-1.el8.x86_64" in said and host.packages() == {"lib"}, said
+
+
 def test_by_the_name_of_yum(hosts: Hosts, world: World) -> None:
     """The way that is taken where there is no dnf. ``yum`` is dnf here: what yum 3 says and does is not seen."""
     with hosts() as host:

@@ -188,7 +188,7 @@ fi
 name=$(sed -n 's/^name //p' bundle.conf)
 say "$name: $count files, $(size "$bytes"): every sum is right"
 if [ -s "$scratch/others" ]; then
-    say "$(wc -l < "$scratch/others") files here are not of the bundle, such as $(head -n 1 "$scratch/others"): left alone"
+    say "files here that are not of the bundle: $(wc -l < "$scratch/others"), such as $(head -n 1 "$scratch/others"); left alone"
 fi
 if [ "$signed" = no ]; then
     printf 'warning: the signature was not looked at (--insecure-no-signature): nobody knows who made this bundle\n' >&2

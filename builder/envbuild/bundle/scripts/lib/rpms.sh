@@ -28,14 +28,15 @@ all_installed() {
 write_packager_conf() {
     hosts=/etc/dnf/dnf.conf
     ours='reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags'
-    ours="$ours|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire"
+    ours="$ours|best|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire"
     case $packager in
         */yum) [ ! -e /etc/yum.conf ] || hosts=/etc/yum.conf ;;
     esac
     {
         printf '[main]\n'
         sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev "^(\\[|($ours)[[:space:]]*=)" || true
-        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 \
+        # The best version of what is named, as it was resolved: without, what is installed already is never updated.
+        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 best=1 \
             assumeyes=1 exit_on_lock=1 color=never keepcache=0
         # Even a question is written into the history otherwise.
         [ "$dry_run" = no ] || printf '%s\n' "persistdir=$work/persist" "logdir=$work" "logfile=$work/packager.log"
@@ -76,6 +77,25 @@ try() {
         */yum) only_resolve "$@" ;;
         *) packager install --setopt=tsflags=test "$@" ;;
     esac
+}
+
+# What an earlier run has brought along with what is named, and this bundle has in another version. What a package of the host is tied to
+# stays as it is: that is no reason to refuse the rest.
+older() {
+    sed -n 's/^installed //p' "$state/changed" 2> /dev/null | sed 's/-[0-9]*:[^-]*-[^-]*$//' | sort -u > "$scratch/ours"
+    conf root | sort > "$scratch/named"
+    of_bundle | sed 's/-[^-]*-[^-]*$//' | sort -u | comm -12 "$scratch/ours" - | comm -23 - "$scratch/named" | while read -r each; do
+        rpm -q --queryformat '%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\n' "$each" 2> /dev/null | sort > "$scratch/has" || continue
+        of_bundle | comm -13 - "$scratch/has" | grep -q . && printf '%s\n' "$each"
+    done || true
+}
+update_older() {
+    [ -s "$scratch/older" ] || return 0
+    set -f
+    # shellcheck disable=SC2046 # one word each
+    set -- $(cat "$scratch/older")
+    set +f
+    packager upgrade --setopt=best=0 "$@"
 }
 
 history() { "$packager" -c "$work/packager.conf" history "$@" 2> /dev/null; }
@@ -166,6 +186,7 @@ would_rpms() {
     # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
     logged with_roots only_resolve || refused
     would_lines | sed 's/^/  /'
+    older | sed 's/^/  update, where what is installed allows it: /'
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
 }
 take_back() { # what the transaction needed, when it was refused
@@ -200,18 +221,20 @@ install_rpms() {
         refused
     }
     replaced_lines | sed 's/^/  /'
-    if grep -q '^Nothing to do' "$log"; then
+    older > "$scratch/older"
+    if grep -q '^Nothing to do' "$log" && [ ! -s "$scratch/older" ]; then
         finished "all packages are installed"
         step rpms "installing packages"
         finished "nothing to do"
     else
-        finished "rpm accepts: $(summary)"
+        finished "rpm accepts: $(summary | sed 's/^$/nothing new/')"
         step rpms "installing packages"
         say "  until this is done do not switch the host off; Ctrl-C is ignored"
         : > "$log"
         trap '' INT TERM HUP
         code=0
         logged with_roots packager install || code=$?
+        [ "$code" -ne 0 ] || logged update_older || code=$?
         trap interrupted INT TERM HUP
         settle_packages
         if [ "$code" -ne 0 ] && ! grep -q '^Running transaction$' "$log" && grep -Eqi 'transaction (check|test) error' "$log"; then
