@@ -557,7 +557,7 @@ def test_an_undo_leaves_what_others_need_and_says_what_it_cannot(hosts: Hosts, w
 
 
 def test_an_update_brings_all_that_is_newer_and_its_undo_leaves_nothing(hosts: Hosts, world: World) -> None:
-    """Also what the host's own settings would leave as it is (Debian's dnf has best=False), and what nothing asks for in a
+    """Also what the host's own settings would leave as it is (Debian's dnf: best=False), and what nothing asks for in a
     newer version: a security update of a library is of that kind."""
     first = world.variant("first", packages_of(world, {"app": Rpm(requires=("lib",)), "lib": Rpm()}, "app"))
     newer = {"app": Rpm(version="1.1", requires=("lib",)), "lib": Rpm(version="1.1")}

@@ -14,6 +14,11 @@ from envbuild.site.urls import mask
 
 _SOLVER = "libsolv, with dnf's own rules"
 _MAN = "dnf.modularity(7)"
+_LACKING = "Name the repository that has what is missing: --repo NAME=URL"
+_IN_THE_WAY = (
+    "What that machine has stands against it, and no bundle takes it away: update or remove it there and describe the "
+    "machine anew, or make a bundle of other packages."
+)
 _LEFT_OUT = (
     "One of that name is there, but for another machine (--arch), for 32 bits (--multilib), in a module stream that is "
     "not active (--module), or excluded by the repository's configuration."
@@ -113,15 +118,17 @@ def of_solution(target: Target, solution: Solution) -> Iterator[Finding]:
             source=_SOLVER,
         )
     if solution.problems:
+        reasons = tuple(map(mask, solution.problems))
+        lacking = any("nothing provides" in reason for reason in reasons)
         small = "Only with 32-bit packages beside the others there is a solution: ask for those, if they are meant."
         yield Finding(
             rule="rpm.unsolvable",
             severity=Severity.ERROR,
             subject=where,
-            message=f"cannot be installed there: {mask(solution.problems[0])}",
-            fix=small if solution.multilib_helps else "Name the repository that has what is missing: --repo NAME=URL",
+            message=f"cannot be installed there: {'; '.join(reasons[:3])}",
+            fix=small if solution.multilib_helps else _LACKING if lacking or target.empty else _IN_THE_WAY,
             source=_SOLVER,
-            evidence=tuple(map(mask, solution.problems)),
+            evidence=reasons,
         )
     for rule, names, what in (
         ("rpm.erases", solution.erases, "would take away"),

@@ -75,7 +75,7 @@ scratch=$(mktemp -d 2> /dev/null) || stop 2 "no temporary folder can be made in 
 again="what to do: copy the bundle again from where it was exported; the medium or the copy is damaged"
 grouped() { printf '%s' "$1" | sed 's/..../& /g; s/ $//'; }
 size() { # size BYTES: for people
-    awk -v n="$1" 'BEGIN { split("B KB MB GB TB", u, " "); i = 1; while (n >= 1000 && i < 5) { n /= 1000; i++ }
+    awk -v n="$1" 'BEGIN { split("B kB MB GB TB", u, " "); i = 1; while (n >= 1000 && i < 5) { n /= 1000; i++ }
         printf (i > 1 && n < 10 ? "%.1f %s" : "%.0f %s"), n, u[i] }'
 }
 named() { # named FILE: its first lines, indented, and how many more there are
