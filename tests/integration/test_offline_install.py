@@ -628,6 +628,12 @@ def test_wheels_alone_for_somebody_without_root_and_without_fitting_hashes(hosts
         code, said = host.run(f"{carried} {place} --prove 2>&1", user="4242:4242")
         assert code == 0, said
         assert pip.name.split("-")[1] in host.good("/home/somebody/it/venv/bin/pip --version")
+        # An update that fails leaves what ran before, and the right one goes on from there.
+        code, said = host.run(f"{swapped} {place} 2>&1", user="4242:4242")
+        assert code == 40 and "was put back" in said, said
+        assert pip.name.split("-")[1] in host.good("/home/somebody/it/venv/bin/pip --version")
+        code, said = host.run(f"{carried} {place} 2>&1", user="4242:4242")
+        assert code == 0 and "up to date" in said, said
         code, said = host.run("sh /home/somebody/it/envbuild/uninstall.sh", user="4242:4242")
         assert code == 0 and host.good("ls /home/somebody") == ""
 

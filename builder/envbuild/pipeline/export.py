@@ -119,7 +119,8 @@ def plan(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> P
             row = prepare(bench, name, lock_missing=not dry_run)
         except EnvbuildError as error:
             if wish.parts is None and "rpms" in choice.parts:
-                error.hint = f"{error.hint} Or leave wheels and image out: --what rpms,doctor".lstrip()
+                before = f"{error.hint.rstrip('.')}; or " if error.hint else ""
+                error.hint = f"{before}leave wheels and image out: --what rpms,doctor"
             raise
         env = row.env
     else:
