@@ -144,6 +144,24 @@ def public_path(path: Path) -> Path:
     return path.with_name(f"{path.name.removesuffix('.asc')}.pub.asc")
 
 
+def fingerprints(path: Path) -> tuple[str, ...]:
+    """Of the keys in a file in ASCII armour, public or secret.
+
+    Raises:
+        InputError: It holds none.
+        BundleError: gpg is not there.
+    """
+    with gnupg.own_home() as home:
+        try:
+            found = gnupg.listed(home, "--show-keys", str(path.absolute()))
+        except BundleError as error:
+            raise InputError(f"{path}: no OpenPGP key", hint=error.message) from error
+    kinds = [record[0] for record in found]
+    # Of each key the fingerprint that comes first is its own; those of subkeys follow.
+    starts = [number for number, kind in enumerate(kinds) if kind in ("pub", "sec")]
+    return tuple(found[kinds.index("fpr", start)][9] for start in starts)
+
+
 def fingerprint_of(text: str) -> str:
     """A fingerprint as people write it: with blanks, in any case, with or without 0x.
 

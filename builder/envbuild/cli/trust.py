@@ -94,12 +94,18 @@ def key_show(
     project: opt.ProjectOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Show a key's id and its public half. A private key that others can read is refused."""
+    """Show a key's id and its public half. A private key that others can read is refused.
+
+    Of an OpenPGP key, which signs bundles: its fingerprint.
+    """
     import os
 
     from envbuild.evidence import keys as pairs
 
     path = _absolute(file) if file is not None else opt.workbench(project).site.signing.key or _default()
+    if file is not None and _is_openpgp(path):
+        _show_openpgp(path, json=json)
+        return
     if pairs.is_private(path):
         secret = os.environ.get(pairs.PASSPHRASE_VARIABLE)
         _print_key(pairs.load_signing(path, passphrase=secret).public, private=path, json=json)
@@ -135,6 +141,25 @@ def _new_openpgp(user: str, out: Path | None, *, passphrase: bool, dry_run: bool
     ])  # fmt: skip
     output.narrate(f"to sign with it: envbuild export ROW -o DIR --gpg-key {path}")
     output.narrate("tell the fingerprint to those who install bundles, on another way than bundles go")
+
+
+def _is_openpgp(path: Path) -> bool:
+    try:
+        with path.open("rb") as opened:
+            return b"-----BEGIN PGP " in opened.read(4096)
+    except OSError:
+        return False
+
+
+def _show_openpgp(path: Path, *, json: bool) -> None:
+    from envbuild.bundle import signing
+
+    keys = signing.fingerprints(path)
+    if json:
+        output.document("key", keys=[{"fingerprint": each, "type": "openpgp", "file": str(path)} for each in keys])
+        return
+    for each in keys:
+        output.pairs([("fingerprint", each), ("type", "openpgp")])
 
 
 def verify(

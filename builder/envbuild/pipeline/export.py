@@ -85,15 +85,23 @@ def signer(key: str | None, environ: Mapping[str, str]) -> Iterator[Signer | Non
     """Open the OpenPGP key before any work is done; None without one.
 
     Raises:
-        InputError: It cannot be used.
-        BundleError: There is no gpg, or it cannot sign with it.
+        InputError: It cannot be used, or cannot sign.
+        BundleError: There is no gpg.
     """
     if key is None:
         yield None
         return
     with signing.signer(key, environ.get(PASSPHRASE_VARIABLE)) as opened:
         # A wrong passphrase is told now, and not when everything was fetched.
-        opened.sign(b"", "1980-01-01T00:00:00Z")
+        try:
+            opened.sign(b"", "1980-01-01T00:00:00Z")
+        except BundleError as error:
+            said = environ.get(PASSPHRASE_VARIABLE)
+            why = f"the passphrase in {PASSPHRASE_VARIABLE} is not its own" if said else "nobody says its passphrase"
+            raise InputError(
+                f"--gpg-key {key}: cannot sign, as it seems because {why}",
+                hint=f"{error.hint} gpg says: {error.message}",
+            ) from error
         yield opened
 
 
