@@ -100,7 +100,7 @@ def signer(key: str | None, environ: Mapping[str, str]) -> Iterator[Signer | Non
             why = f"the passphrase in {PASSPHRASE_VARIABLE} is not its own" if said else "nobody says its passphrase"
             raise InputError(
                 f"--gpg-key {key}: cannot sign, as it seems because {why}",
-                hint=f"{error.hint} gpg says: {error.message}",
+                hint=f"{error.hint} gpg says: {error.message.rpartition(': ')[2]}",
             ) from error
         yield opened
 
