@@ -135,6 +135,7 @@ def test_a_folder_is_a_bundle_unless_it_has_a_rows_name(cli: Any, project: Path)
         (["cpu", "--volume-size", "large"], 2, "'large' is no size"),
         (["cpu", "--base", "images"], 6, "images is no bundle: manifest.json: it is missing"),
         (["cpu", "--gpg-key", "nobody@nowhere.invalid"], 2, "neither a file nor a secret key of your keyring"),
+        (["cpu", "-o", "./new", "--base", "other/../new"], 2, "-o is the folder of --base"),
         (["cpu", "--what", "doctor", "-o", "images"], 6, "holds something else than a bundle"),
         (["rhel8-cu118", "--what", "rpms", "--repo", "baseos"], 2, "is not of the form --repo NAME=URL"),
         (["rhel8-cu118", "--what", "rpms"], 2, "there is no repository to take packages from"),

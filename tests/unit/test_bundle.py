@@ -25,8 +25,8 @@ from envbuild.bundle.inspect import inspect
 from envbuild.bundle.tree import Tree, Unreadable
 from envbuild.bundle.verify import Verified, Wanted, verify
 from envbuild.errors import BundleError, EngineError, InputError
-from envbuild.evidence import Evidence, Host, Identity, keys
-from envbuild.evidence.signing import unseal
+from envbuild.evidence import Evidence, Host, Identity, keys, statement
+from envbuild.evidence.signing import seal, unseal
 from envbuild.model import Level, Severity
 
 
@@ -89,6 +89,9 @@ def test_what_the_scripts_read_is_what_the_manifest_says(recipe: Recipe, tmp_pat
         (lambda m: m["files"][0].update(path="a b"), "files.0.path"),
         (lambda m: m["files"][0].update(path="manifest.json"), "made after it"),
         (lambda m: m["files"][0].update(path="rpms"), "both a file and a folder"),
+        (lambda m: m["files"].append({**m["files"][0], "path": "Doctor.pyz"}), "one file on a medium"),
+        (lambda m: m["files"].append({**m["files"][0], "path": "rpms/Packages/x.rpm"}), "of which it does not speak"),
+        (lambda m: m["files"].append({**m["files"][0], "path": "wheels/pip-1-py3-none-any.whl"}), "does not speak"),
         (lambda m: m["files"].reverse(), "not sorted"),
         (lambda m: m["files"].append(m["files"][-1]), "not sorted, or not each once"),
         (lambda m: m["rpms"]["packages"][0].update(sha256="0" * 64), "two sums of rpms/Packages/a"),
@@ -428,6 +431,43 @@ def test_evidence_in_a_bundle_is_of_its_image_and_shows_what_is_said(recipe: Rec
         assert any(said in each.message for each in seen(tmp_path / "bad").findings), files
 
 
+def test_evidence_is_signed_by_a_key_that_is_trusted_here(recipe: Recipe, tmp_path: Path) -> None:
+    assert recipe.image is not None
+    recipe.image = replace(recipe.image, level=Level.CPU)
+    own = recipe.image.parsed().config.digest
+    for name in ("farm", "mallory"):
+        keys.make(tmp_path / f"{name}.pem")
+    farm, mallory = (keys.load_public(tmp_path / f"{name}.pub") for name in ("farm", "mallory"))
+    record = evidence_of(own, Level.CPU)
+
+    def sealed(data: bytes, name: str = "farm") -> bytes:
+        signed = statement.payload(Evidence.model_validate_json(data))
+        return json.dumps(seal(signed, keys.load_signing(tmp_path / f"{name}.pem"))).encode()
+
+    other = evidence_of(f"sha256:{'1' * 64}", Level.CPU)
+    built = evidence_of(own, Level.BUILT)
+    for number, (files, said) in enumerate((
+        ({"a.json": record, "a.dsse.json": sealed(record)}, ""),
+        # One that nobody signed beside it harms nobody.
+        ({"a.json": record, "b.json": record, "b.dsse.json": sealed(record)}, ""),
+        ({"a.json": record}, "nobody has signed images/evidence/a.json"),
+        ({"a.json": record, "a.dsse.json": sealed(record, "mallory")}, "no trusted key signed it"),
+        ({"a.json": record, "a.dsse.json": sealed(built)}, "says something else than what was signed"),
+        ({"a.json": record, "a.dsse.json": sealed(other)}, "says something else than what was signed"),
+        ({"a.json": record, "a.dsse.json": b"{" * 9000}, "no DSSE envelope"),
+        ({"a.json": record, "b.json": built, "b.dsse.json": sealed(built)}, "nobody has signed"),
+    )):  # fmt: skip
+        recipe.evidence = files
+        folder = tmp_path / str(number)
+        recipe.write(folder)
+        found = verify(folder, Wanted(keys=[farm]))
+        wrong = rules(found).get("evidence", "")
+        assert (said in wrong) if said else (wrong, found.shown.key) == ("", farm), (number, wrong)
+        # Without a key to trust it is not said that anybody's is.
+        assert (seen(folder).findings, verify(folder, Wanted()).shown.key) == ((), None)
+    assert verify(tmp_path / "0", Wanted(keys=[mallory])).shown.key is None
+
+
 # --- only what is new -------------------------------------------------------------------------------------------------
 
 
@@ -550,6 +590,12 @@ def test_volumes_are_looked_at_one_by_one_and_together_are_the_bundle(recipe: Re
     (victim / "VOLUME").write_text((victim / "VOLUME").read_text().replace("set ", "set 0")[:-1])
     with pytest.raises(BundleError):
         seen(victim)
+    # What somebody adds is told: a link is followed by nobody, a file read by nobody.
+    clean = made[-1]
+    (clean / "rpms").symlink_to("/etc") if not (clean / "rpms").exists() else (clean / "evil").symlink_to("/etc")
+    (clean / "run-me.sh").touch()
+    (clean / "lost+found").mkdir()
+    assert "link" in rules(seen(clean))["path"] and "run-me.sh" in rules(seen(clean), Severity.WARNING)["stray"]
     # Larger ones: fewer, and none of the smaller ones stays to be mixed with them.
     assert len(volumes.write(bundle, 5_000_000)) == 1 and not (tmp_path / "b.vol02").exists()
     (tmp_path / "b.vol01/VOLUME").unlink()
@@ -557,6 +603,23 @@ def test_volumes_are_looked_at_one_by_one_and_together_are_the_bundle(recipe: Re
         volumes.write(bundle, 5_000_000)
     with pytest.raises(InputError, match="leaves no room"):
         volumes.write(bundle, 100_000)
+
+
+def test_an_export_without_volumes_leaves_none_of_an_earlier_bundle(recipe: Recipe, tmp_path: Path) -> None:
+    bundle, stranger = tmp_path / "b[1]", tmp_path / "b1.vol01"
+    recipe.write(bundle)
+    made = volumes.write(bundle, 600_000)
+    stranger.mkdir()
+    (stranger / "VOLUME").touch()
+    (tmp_path / "b[1].vol77").mkdir()  # of somebody else: no volume
+    # The same bundle again: they are still its own.
+    recipe.write(bundle)
+    volumes.remove_foreign(bundle)
+    assert all(place.is_dir() for place in made)
+    recipe.rpms["c-1-1.noarch.rpm"] = noise(1000, "c")
+    recipe.write(bundle)
+    volumes.remove_foreign(bundle)
+    assert not any(place.exists() for place in made) and stranger.is_dir() and (tmp_path / "b[1].vol77").is_dir()
 
 
 # --- wheels -----------------------------------------------------------------------------------------------------------
@@ -628,7 +691,10 @@ def test_deepspeed_without_an_image_is_a_source_archive_and_what_compiles_it(tmp
     recipe = Recipe(cache=tmp_path / "cache", rpms={}, wheels=(folder, asked))
     made = recipe.write(tmp_path / "b").wheels
     assert made is not None and made.deepspeed == "source"
-    assert "compiled on the target" in made.note and "deepspeed source\n" in (tmp_path / "b/bundle.conf").read_text()
+    assert (
+        "compiled on the target" in made.note
+        and "deepspeed source\nsource deepspeed\n" in (tmp_path / "b/bundle.conf").read_text()
+    )
     digest = bundles.own(archive).sha256
     lines = f"deepspeed==0.19.8 \\\n    --hash=sha256:{digest}\n"
     assert lines in (tmp_path / "b/wheels/requirements.lock").read_text()

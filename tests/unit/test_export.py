@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from envbuild.bundle.sections import Target, Wheel, Wheels
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.matrix.load import load
 from envbuild.model import Environment, Severity
+from envbuild.net import Missing, NetworkError
 from envbuild.pipeline.exported import Wish, parse_pairs, parse_parts, parse_volume, release_of, target_of
 from envbuild.pipeline.exported_bill import bill
+from envbuild.pipeline.exported_image import Carried
 from envbuild.pipeline.exported_parts import choose
 from envbuild.pipeline.exported_rpms import roots_of
 
@@ -95,6 +98,22 @@ def test_a_missing_image_is_told_unless_it_was_asked_for(error: GateError | Engi
     assert error.message in finding.message and "compiled there" in finding.message
     with pytest.raises(type(error)):
         choose(EL8, to, Wish(parts=("image",))).tried(find, EL8)  # type: ignore[arg-type]
+
+
+def test_a_registry_that_does_not_answer_may_have_the_image() -> None:
+    """The next run would give another bundle; that it has none is an answer."""
+    to = target_of(EL8, facts.load(), Wish())
+
+    def find(error: NetworkError) -> Callable[[], Carried]:
+        def fail() -> Carried:
+            raise error
+
+        return fail
+
+    with pytest.raises(NetworkError) as raised:
+        choose(EL8, to, Wish()).tried(find(NetworkError("nobody answers", hint="Try again.")), EL8)
+    assert raised.value.hint == "Try again. Or leave the image out: --what rpms,wheels,doctor"
+    assert choose(EL8, to, Wish()).tried(find(Missing("no such image")), EL8)[0] is None
 
 
 def test_the_bill_has_everything_once_and_is_the_same_bytes() -> None:

@@ -22,7 +22,7 @@ from envbuild.errors import BundleError, EngineError, InputError
 
 LEAST_BITS = 3072
 _RSA = frozenset({"1", "3"})  # RFC 4880, 9.1: RSA; RSA, sign only
-_DIGESTS = frozenset({"8", "9", "10", "11"})  # RFC 4880, 9.4: the SHA-2 family
+_DIGESTS = frozenset({"8", "9", "10"})  # RFC 4880, 9.4: SHA-256, SHA-384, SHA-512
 _FINGERPRINT = re.compile(r"(0x)?[0-9A-Fa-f]{40}")
 _SECRET = b"-----BEGIN PGP PRIVATE KEY BLOCK-----"
 _PUBLIC = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
@@ -223,7 +223,7 @@ def check(data: bytes, signature: bytes, key: bytes) -> Seal:
     if done.returncode != 0 or len(valid) != 1 or len(good) != 1 or len(valid[0]) < 11:
         return Seal(reason=_why({words[0] for words in status if words}))
     if valid[0][8] not in _DIGESTS:
-        return Seal(reason="it is over a digest that is not SHA-2")
+        return Seal(reason="it is over a weaker digest than SHA-256")
     return Seal(fingerprint=valid[0][10])
 
 

@@ -183,10 +183,13 @@ def verified(found: Verified) -> dict[str, Any]:
         "name": found.manifest.name if found.manifest else None,
         "fingerprint": found.signer or None,
         "provenance_key": found.key.id if found.key else None,
+        "evidence": None if found.shown.level is None else {
+            "level": found.shown.level.value, "key": found.shown.key.id if found.shown.key else None,
+        },
         "files": found.files,
         "bytes": found.bytes,
         "volume": None if found.volume is None else {"number": found.volume.number, "of": found.volume.of},
-    }
+    }  # fmt: skip
 
 
 def print_verified(found: Verified) -> None:
@@ -197,6 +200,10 @@ def print_verified(found: Verified) -> None:
     rows = [("signed by", found.signer or "nobody whose signature is good")]
     if found.key is not None:
         rows.append(("provenance", f"signed by key {found.key.id[:12]}"))
+    if (level := found.shown.level) is not None:
+        key = found.shown.key
+        whose = f"signed by key {key.id[:12]}" if key else "by whom was not looked at: no key is trusted here"
+        rows.append(("image", f"evidence shows level {level.value}, {whose}"))
     rows.append(("read", f"{found.files} files, {format_media(found.bytes)}"))
     if found.volume is not None:
         rows.append(("volume", f"{found.volume.number} of {found.volume.of}: of the others nothing was looked at"))

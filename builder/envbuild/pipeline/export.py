@@ -190,7 +190,11 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
         made = finish(draft, describe, Seals(openpgp=openpgp, dsse=bench.signing_key))
         progress.done()
     listed = (folder / SUMS).read_bytes()
-    cut = volumes.write(folder, planned.wish.volume) if planned.wish.volume is not None else ()
+    if planned.wish.volume is not None:
+        cut = volumes.write(folder, planned.wish.volume)
+    else:
+        cut = ()
+        volumes.remove_foreign(folder)
     bench.sink(PhaseDone(phase="export", seconds=time.monotonic() - began, detail=f"{len(listed.splitlines())} files"))
     return Exported(
         folder=folder, manifest=made, signer=openpgp.key.fingerprint if openpgp else "", volumes=cut,

@@ -101,8 +101,12 @@ def of_digests(name: str, system: System, *, payload: bool, files: bool) -> Iter
 
 
 def of_keys(keys: Iterable[PublicKey], system: System) -> Iterator[Finding]:
-    """A key that a target's rpm does not import."""
+    """A key that a target's rpm does not import, or imports though nobody should."""
     for key in keys:
+        if key.revoked:
+            message = f"the key {key.fingerprint} was revoked by its owner: whoever has it may sign anything"
+            fix = "Ask who keeps the repository for packages that another key signed."
+            yield _error("rpm.key-revoked", key.fingerprint, message, fix, "the key itself; rpm 4.18 does not look")
         if key.weak and (system.major >= _STRICT or system.fips):
             message = f"the key {key.fingerprint} is certified with SHA-1 only: the target's rpm does not import it"
             fix = "Ask its owner for the key with a newer self-signature, and name that file."

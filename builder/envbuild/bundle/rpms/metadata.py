@@ -197,7 +197,8 @@ def _signer(way: Way, base: str, raw: bytes, keys: tuple[PublicKey, ...]) -> str
                 f"{scratch}/signature", f"{scratch}/data")  # fmt: skip
         done = process.run(argv, env={"LC_ALL": "C"}, timeout=60)
     good = re.findall(r"^\[GNUPG:\] VALIDSIG (?:\S+ )*([0-9A-F]{40,64})$", done.stdout, re.MULTILINE)
-    if done.returncode != 0 or not good:
+    # gpgv ends well for a key that was revoked (GnuPG 2.2.40).
+    if done.returncode != 0 or not good or "[GNUPG:] REVKEYSIG" in done.stdout:
         # A key that is for the packages only is common; the metadata then has another one, and dnf does not look.
         if not source.signed and "ERRSIG" in done.stdout and "NO_PUBKEY" in done.stdout:
             return ""

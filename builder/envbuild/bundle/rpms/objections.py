@@ -9,6 +9,7 @@ from envbuild.bundle.rpms.modules import Active
 from envbuild.bundle.rpms.solve import Solution
 from envbuild.bundle.rpms.transport import STRONG
 from envbuild.bundle.rpms.types import Package, Request, Stream, System, Target
+from envbuild.evidence.record import printable
 from envbuild.model import Finding, Severity
 from envbuild.site.urls import mask
 
@@ -158,13 +159,13 @@ def of_solution(target: Target, solution: Solution) -> Iterator[Finding]:
 
 def of_package(package: Package) -> Iterator[Finding]:
     """A package that cannot be told from another one, or whose name is none."""
-    name = str(package.nevra)
+    name, kind = printable(str(package.nevra)), printable(package.checksum[0])[:40]
     if package.checksum[0] not in STRONG or not re.fullmatch("[0-9a-f]{64,128}", package.checksum[1]):
         yield Finding(
             rule="rpm.checksum",
             severity=Severity.ERROR,
             subject=name,
-            message=f"the repository {package.repository} states no SHA-256 of it ({package.checksum[0] or 'nothing'})",
+            message=f"the repository {package.repository} states no SHA-256 of it ({kind or 'nothing'})",
             fix="Make its metadata anew: createrepo_c --checksum sha256",
             source="primary metadata",
         )

@@ -119,9 +119,14 @@ class Way:
 
         Raises:
             NetworkError: It does not come from anywhere.
-            BundleError: What comes is something else.
+            BundleError: What comes is something else, or is said to be larger than ``limit``.
             EngineError: The disk.
         """
+        if (wanted.size or 0) > wanted.limit:
+            raise BundleError(
+                f"{wanted.name}: {wanted.size} bytes, as the repository says, are more than any has",
+                hint="Nothing of it was fetched. Tell who keeps the repository: its metadata is wrong.",
+            )
         faults: list[EnvbuildError] = []
         # What lies on this machine is not written, so that nobody has to wait.
         here = all(local(address) is not None for address in addresses)

@@ -5,6 +5,7 @@
 set -eu
 LC_ALL=C
 export LC_ALL
+unset CDPATH
 
 usage() {
     cat <<'ENVBUILD_USAGE'
@@ -20,7 +21,8 @@ Checks that this bundle is whole, and who made it. Nothing is changed here.
   -h, --help               this text
 
 Exit codes: 0 whole, 2 usage, 10 signature, 11 a file is damaged or is no plain
-file, 12 a file is missing, 130 interrupted.
+file, 12 a file is missing, 21 no space for a copy of its lists in TMPDIR,
+130 interrupted.
 Without --fingerprint the end is 0 too, when the bundle is whole; it then says
 that nobody knows who made it.
 
@@ -33,20 +35,20 @@ ENVBUILD_USAGE
 
 say() { [ "$quiet" = yes ] || printf '%s\n' "$*"; }
 stop() { # stop CODE MESSAGE [LINE...]
-    code=$1
+    code=$1 explained=yes
     printf 'error: %s\n' "$2" >&2
     shift 2
     for line in "$@"; do printf '  %s\n' "$line" >&2; done
     exit "$code"
 }
 
-wanted='' signed=yes quiet=no result=''
+wanted='' given=no signed=yes quiet=no result='' explained=no
 while [ $# -gt 0 ]; do
     case $1 in
-        --fingerprint) [ $# -ge 2 ] || stop 2 "--fingerprint needs a fingerprint; see --help" ; wanted=$2 ; shift 2 ;;
-        --fingerprint=*) wanted=${1#*=} ; shift ;;
+        --fingerprint) [ $# -ge 2 ] || stop 2 "--fingerprint needs a fingerprint; see --help" ; wanted=$2 given=yes ; shift 2 ;;
+        --fingerprint=*) wanted=${1#*=} given=yes ; shift ;;
         --insecure-no-signature) signed=no ; shift ;;
-        --result) result=${2-} ; shift 2 ;; # for install.sh: a file that is told who signed
+        --result) result=${2-} ; shift 2 ;; # for install.sh: a folder that gets who signed, and the sums that were right
         -q | --quiet) quiet=yes ; shift ;;
         -h | --help) usage ; exit 0 ;;
         *) stop 2 "'$1' is no option; see --help" ;;
@@ -55,7 +57,8 @@ done
 wanted=$(printf '%s' "$wanted" | tr -d ' :' | tr '[:lower:]' '[:upper:]')
 wanted=${wanted#0X}
 case $wanted in
-    '') ;;
+    # A variable that was never set is no leave to trust anybody.
+    '') [ "$given" = no ] || stop 2 "--fingerprint is empty; see --help" ;;
     *[!0-9A-F]*) stop 2 "--fingerprint '$wanted' has signs that are no hexadecimal digits" ;;
     *)
         [ ${#wanted} -eq 40 ] || [ ${#wanted} -eq 64 ] || stop 2 "--fingerprint has ${#wanted} digits, and a whole one has 40" \
@@ -66,11 +69,17 @@ esac
 here=$(cd -P "$(dirname "$0")" && pwd) || stop 12 "the folder of this script cannot be entered"
 cd "$here"
 scratch=''
-ended() { [ -z "$scratch" ] || rm -rf "$scratch"; }
+space="what to do: free some space there, or name another folder: TMPDIR=/somewhere sh verify.sh"
+ended() {
+    code=$?
+    [ -z "$scratch" ] || rm -rf "$scratch"
+    # What fails without a word of ours is writing.
+    [ "$code" -eq 0 ] || [ "$explained" = yes ] || stop 21 "nothing can be written to ${TMPDIR:-/tmp}" "$space"
+    exit "$code"
+}
 trap ended EXIT
-trap 'printf "interrupted; nothing was changed\n" >&2; exit 130' INT TERM HUP
-scratch=$(mktemp -d 2> /dev/null) || stop 2 "no temporary folder can be made in ${TMPDIR:-/tmp}" \
-    "what to do: free some space there, or name another folder: TMPDIR=/somewhere sh verify.sh"
+trap 'printf "interrupted; nothing was changed\n" >&2; explained=yes; exit 130' INT TERM HUP
+scratch=$(mktemp -d 2> /dev/null) || stop 21 "no temporary folder can be made in ${TMPDIR:-/tmp}" "$space"
 
 again="what to do: copy the bundle again from where it was exported; the medium or the copy is damaged"
 grouped() { printf '%s' "$1" | sed 's/..../& /g; s/ $//'; }
@@ -78,8 +87,10 @@ size() { # size BYTES: for people
     awk -v n="$1" 'BEGIN { split("B kB MB GB TB", u, " "); i = 1; while (n >= 1000 && i < 5) { n /= 1000; i++ }
         printf (i > 1 && n < 10 ? "%.1f %s" : "%.0f %s"), n, u[i] }'
 }
+# Names of files are somebody else's: no escape sequence of theirs reaches a terminal.
+plain() { tr -c '\040-\176\n' '[?*]'; }
 named() { # named FILE: its first lines, indented, and how many more there are
-    sed -n '1,20s/^/  /p' "$1" >&2
+    sed -n '1,20s/^/  /p' "$1" | plain >&2
     more=$(($(wc -l < "$1") - 20))
     [ "$more" -le 0 ] || printf '  ... and %s more\n' "$more" >&2
 }
@@ -91,13 +102,17 @@ for each in SHA256SUMS bundle.conf; do
         "For volumes: sh assemble.sh -o FOLDER VOLUME... puts them together first."
 done
 # What is no plain file would let the check look elsewhere than an installation does, or wait for ever.
-find . ! -type f ! -type d ! -name lost+found 2> /dev/null > "$scratch/odd" || true
+find . ! -type f ! -type d 2> /dev/null > "$scratch/odd" || true
 if [ -s "$scratch/odd" ]; then
     printf 'error: the bundle holds links or devices, which no export writes:\n' >&2
     named "$scratch/odd"
     stop 11 "$here is not as it was exported" "$again, and ask who changed it"
 fi
 [ "$(wc -c < SHA256SUMS)" -le 100000000 ] || stop 11 "SHA256SUMS is too large to be one" "$again"
+# A medium may change while it is read: the sums that are signed are those that the files are held to.
+sums=$scratch/sums
+cat SHA256SUMS > /dev/null 2>&1 || stop 11 "SHA256SUMS cannot be read" "$again"
+cp SHA256SUMS "$sums"
 
 # --- who made it ------------------------------------------------------------------------------------------------------
 
@@ -115,36 +130,38 @@ check_signature() {
     # A host without a network has the wrong time more often than others; that forges nothing.
     fine=yes
     GNUPGHOME=$scratch "$gpgv" --ignore-time-conflict --homedir "$scratch" --status-fd 3 --keyring "$scratch/key" \
-        SHA256SUMS.asc SHA256SUMS 3> "$scratch/status" > "$scratch/said" 2>&1 || fine=no
-    ! grep -Eq '^\[GNUPG:\] (BADSIG|ERRSIG|REVKEYSIG|NODATA)' "$scratch/status" || fine=no
-    awk '$2 == "VALIDSIG" && $10 >= 8 && $10 <= 10 { print $3, $12 }' "$scratch/status" > "$scratch/signers"
-    if [ "$fine" = no ] || [ ! -s "$scratch/signers" ]; then
-        sed 's/^/  /' "$scratch/said" >&2
+        SHA256SUMS.asc "$sums" 3> "$scratch/status" > "$scratch/said" 2>&1 || fine=no
+    ! grep -q '^\[GNUPG:\] EXPKEYSIG' "$scratch/status" ||
+        stop 10 "the key that signed this bundle has expired: its owner vouches for nothing any more that it signed" \
+            "what to do: is the clock of this host right (date)? Else have it exported again, signed with another key."
+    # One signature, by a key that is as good as on the day it was made, over a digest of the SHA-2 family.
+    ! grep -Eq '^\[GNUPG:\] (BADSIG|ERRSIG|REVKEYSIG|EXPSIG|NODATA|PLAINTEXT)' "$scratch/status" || fine=no
+    signer=$(awk '$2 == "GOODSIG" { good++ } $2 == "VALIDSIG" { n++; if ($10 >= 8 && $10 <= 10) signer = $12 }
+        END { if (good == 1 && n == 1) print signer }' "$scratch/status")
+    if [ "$fine" = no ] || [ -z "$signer" ]; then
+        sed 's/^/  /' "$scratch/said" | plain >&2
         stop 10 "the signature of SHA256SUMS is not right: the bundle is damaged, or somebody changed it" "$again" \
             "If it happens again, ask who exported it. Install nothing from it."
     fi
-    signer=$(sed -n '1s/.* //p' "$scratch/signers")
     if [ -n "$wanted" ]; then
-        tr ' ' '\n' < "$scratch/signers" | grep -qx "$wanted" || stop 10 "this bundle is signed with another key than yours" \
+        [ "$signer" = "$wanted" ] || stop 10 "this bundle is signed with another key than yours" \
             "signed with: $(grouped "$signer")" "you gave:    $(grouped "$wanted")" \
             "what to do: ask the one who exported it, on another way than the bundle came; install nothing from it before"
     else
         unknown=yes
     fi
-    ! grep -q '^\[GNUPG:\] EXPKEYSIG' "$scratch/status" ||
-        printf 'warning: the key that signed this bundle has expired since\n' >&2
 }
 [ "$signed" = no ] || check_signature
 
 # --- every file -------------------------------------------------------------------------------------------------------
 
 part='[A-Za-z0-9_](\.?[A-Za-z0-9_+~^!@=,-])*'
-if grep -Evn "^[0-9a-f]{64}  $part(/$part)*\$" SHA256SUMS > "$scratch/wrong"; then
+if grep -Evn "^[0-9a-f]{64}  $part(/$part)*\$" "$sums" > "$scratch/wrong"; then
     printf 'error: lines of SHA256SUMS that no export writes:\n' >&2
     named "$scratch/wrong"
     stop 11 "SHA256SUMS names files that cannot be in a bundle" "$again, and ask who changed it"
 fi
-cut -c67- SHA256SUMS > "$scratch/paths"
+cut -c67- "$sums" > "$scratch/paths"
 while read -r path; do
     [ -f "$path" ] || printf '%s\n' "$path"
 done < "$scratch/paths" > "$scratch/missing"
@@ -169,7 +186,7 @@ say "checking $count files, $(size "$bytes") ..."
 bar=no
 if [ "$quiet" = no ] && [ -t 2 ]; then bar=yes; fi
 # A folder is no file that can be read, so read errors are told with the file's name among what failed.
-sha256sum -c SHA256SUMS 2> "$scratch/errors" | awk -v bar="$bar" -v count="$count" '
+sha256sum -c "$sums" 2> "$scratch/errors" | awk -v bar="$bar" -v count="$count" '
     / OK$/ { if (bar == "yes") printf "\r[%d/%d]", NR, count > "/dev/stderr"; next }
     { sub(/: FAILED( open or read)?$/, ""); print }
     END {
@@ -180,15 +197,15 @@ sha256sum -c SHA256SUMS 2> "$scratch/errors" | awk -v bar="$bar" -v count="$coun
 if [ -s "$scratch/failed" ]; then
     printf 'error: files that are not what was exported:\n' >&2
     named "$scratch/failed"
-    grep -v 'WARNING' "$scratch/errors" | sed -n '1,5s/^/  /p' >&2 || true
+    grep -v 'WARNING' "$scratch/errors" | sed -n '1,5s/^/  /p' | plain >&2 || true
     stop 11 "damaged or changed: $(wc -l < "$scratch/failed") of $count files" "$again" \
         "Only these have to be copied again; or run assemble.sh again, which repairs what is damaged."
 fi
 
-name=$(sed -n 's/^name //p' bundle.conf)
+name=$(sed -n 's/^name //p' bundle.conf | plain)
 say "$name: $count files, $(size "$bytes"): every sum is right"
 if [ -s "$scratch/others" ]; then
-    say "files here that are not of the bundle: $(wc -l < "$scratch/others"), such as $(head -n 1 "$scratch/others"); left alone"
+    say "files here that are not of the bundle: $(wc -l < "$scratch/others"), such as $(head -n 1 "$scratch/others" | plain); left alone"
 fi
 if [ "$signed" = no ]; then
     printf 'warning: the signature was not looked at (--insecure-no-signature): nobody knows who made this bundle\n' >&2
@@ -200,4 +217,7 @@ elif [ "$unknown" = yes ]; then
 else
     say "signed with the key that you named, $(grouped "$signer")"
 fi
-if [ -n "$result" ]; then printf '%s\n' "$signer" > "$result"; fi
+if [ -n "$result" ]; then
+    printf '%s\n' "$signer" > "$result/signer"
+    mv -f "$sums" "$result/sums"
+fi

@@ -10,8 +10,8 @@ with_roots() { # with_roots COMMAND...: and the names of the packages
     set +f
     "$@"
 }
-keys() { cut -c67- "$here/SHA256SUMS" | grep '^keys/.*\.asc$' | grep -vx 'keys/bundle.asc' || true; }
-of_bundle() { sed -n 's|.*  rpms/Packages/\(.*/\)\{0,1\}\([^/]*\)\.rpm$|\2|p' "$here/SHA256SUMS" | sort; }
+keys() { cut -c67- "$sums" | grep '^keys/.*\.asc$' | grep -vx 'keys/bundle.asc' || true; }
+of_bundle() { sed -n 's|.*  rpms/Packages/\(.*/\)\{0,1\}\([^/]*\)\.rpm$|\2|p' "$sums" | sort; }
 installed() { rpm -q "$1" > /dev/null 2>&1 || rpm -q --whatprovides "$1" > /dev/null 2>&1; }
 all_installed() {
     conf root > "$scratch/roots"
@@ -34,7 +34,11 @@ write_packager_conf() {
     esac
     {
         printf '[main]\n'
-        sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev "^(\\[|($ours)[[:space:]]*=)" || true
+        # Of its own section alone, and a line that is left out with all that continues it.
+        awk -v ours="^($ours)[ \t]*=" '
+            /^\[/ { main = $0 ~ /^\[main\]/; next }
+            /^[^ \t]/ { kept = $0 !~ ours }
+            main && kept' "$hosts" 2> /dev/null || true
         # The best version of what is named, as it was resolved: without, what is installed already is never updated.
         printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 best=1 \
             assumeyes=1 exit_on_lock=1 color=never keepcache=0
@@ -43,10 +47,10 @@ write_packager_conf() {
         printf '%s\n' "[envbuild-$name]" "name=envbuild bundle $name" "baseurl=file://$work/bundle/rpms" enabled=1 gpgcheck=1 \
             skip_if_unavailable=0 metadata_expire=1
         # Its index is signed with the key of the bundle, as its sums are; packages with the keys of those who made them.
-        [ ! -e "$here/rpms/repodata/repomd.xml.asc" ] || printf 'repo_gpgcheck=1\n'
+        ! grep -q '  rpms/repodata/repomd\.xml\.asc$' "$sums" || printf 'repo_gpgcheck=1\n'
         conf module | grep -q ' hotfixes$' && printf 'module_hotfixes=1\n'
-        printf 'gpgkey=file://%s/bundle/keys/bundle.asc\n' "$work"
-        keys | while read -r key; do printf '    file://%s/bundle/%s\n' "$work" "$key"; done
+        printf 'gpgkey=file://%s/keys/bundle.asc\n' "$believed"
+        keys | while read -r key; do printf '    file://%s/%s\n' "$believed" "$key"; done
     } > "$work/packager.conf"
     packager_conf=$work/packager.conf
 }
@@ -130,7 +134,7 @@ check_packages() {
     keys > "$scratch/keys"
     [ -s "$scratch/keys" ] || stop 12 "the bundle has no key for its packages (keys/*.asc)" "what to do: export it again"
     while read -r key; do
-        rpm --dbpath "$scratch/rpmdb" --import "$here/$key" > "$scratch/said" 2>&1 || {
+        rpm --dbpath "$scratch/rpmdb" --import "$believed/$key" > "$scratch/said" 2>&1 || {
             named "$scratch/said" 5
             stop 30 "rpm does not take the key $key" \
                 "what to do: its algorithm may be forbidden on this host (SHA-1 is, from release 9 on):" \
@@ -147,6 +151,10 @@ check_packages() {
         stop 10 "packages of the bundle are not signed with a key of the bundle, or were changed" \
             "what to do: export it again; this check is made there too, so ask who changed it"
     fi
+    # One that rpm did not even name was not looked at.
+    [ "$(wc -l < "$scratch/signatures")" -ge "$(of_bundle | grep -c .)" ] || stop 10 \
+        "rpm looked at $(wc -l < "$scratch/signatures") of $(of_bundle | grep -c .) packages, and then it ended" \
+        "what to do: rpm -K says why; install nothing before it looks at all of them"
     check_streams
     say "  $(wc -l < "$scratch/signatures") packages: every signature is right"
 }
@@ -190,7 +198,7 @@ would_rpms() {
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
 }
 take_back() { # what the transaction needed, when it was refused
-    settle_keys
+    settle_keys || true
     sed -n 's/^key //p' "$state/changed" > "$scratch/taken" 2> /dev/null || true
     while read -r each; do rpm -e --allmatches "$each" > /dev/null 2>&1 || true; done < "$scratch/taken"
     sed -n 's/^module //p' "$state/changed" > "$scratch/taken" 2> /dev/null || true
@@ -204,11 +212,13 @@ install_rpms() {
     write_packager_conf
     first=yes
     ! grep -q '^installed ' "$state/changed" 2> /dev/null || first=no
+    also own-packages of_bundle
+    also own-keys rpm --dbpath "$scratch/rpmdb" -qa 'gpg-pubkey*'
     before history history_top
     before packages list_packages
     before keys list_keys
-    while read -r key; do logged rpm --import "$here/$key" || failed 30 "rpm does not take the key $key"; done < "$scratch/keys"
-    settle_keys
+    while read -r key; do logged rpm --import "$believed/$key" || failed 30 "rpm does not take the key $key"; done < "$scratch/keys"
+    settle_keys || unlisted
     while read -r each; do
         changed "module $each"
         logged packager module enable "$each" || {
@@ -236,7 +246,7 @@ install_rpms() {
         logged with_roots packager install || code=$?
         [ "$code" -ne 0 ] || logged update_older || code=$?
         trap interrupted INT TERM HUP
-        settle_packages
+        settle_packages || unlisted
         if [ "$code" -ne 0 ] && ! grep -q '^Running transaction$' "$log" && grep -Eqi 'transaction (check|test) error' "$log"; then
             [ "$first" = no ] || take_back
             refused
@@ -245,7 +255,7 @@ install_rpms() {
             "what to do: the lines above name the package and its script; run this again when the cause is gone"
         finished "$(summary | sed 's/^$/done/')"
     fi
-    settle_packages
+    settle_packages || unlisted
     # yum 3 is content when it found some of them.
     conf root > "$scratch/roots"
     while read -r root; do
