@@ -24,7 +24,8 @@ _EPILOG = "\n\n".join(
         "look first: envbuild export rhel8-cu118 -o /srv/bundle --dry-run",
         "for hosts that have packages already: sh collect-target.sh -o web1.txt there, here --target-manifest web1.txt",
         "for DVDs: --volume-size 4.3GB. Only what is new: --base /srv/bundle-of-may",
-        "any packages of any repository: envbuild export rhel8-cu118 -o tools --what rpms --root strace --root gdb "
+        "any packages of any repository: envbuild export rhel8-cu118 -o tools --name tools --what rpms --root strace "
+        "--root gdb "
         "--repo baseos=https://mirror.example.com/rocky/8/BaseOS/x86_64/os/ --repo-key RPM-GPG-KEY-rocky",
         "For whoever installs it: docs/offline.md",
     )

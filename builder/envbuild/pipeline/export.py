@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from envbuild.bundle.gnupg import PASSPHRASE_VARIABLE
 from envbuild.bundle.manifest import File, Manifest
 from envbuild.bundle.signing import Signer
 from envbuild.bundle.words import SUMS
-from envbuild.errors import BundleError, EnvbuildError, InputError
+from envbuild.errors import BundleError, EngineError, EnvbuildError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.model import Finding
 from envbuild.pipeline import exported_rpms, exported_wheels
@@ -29,6 +30,7 @@ from envbuild.pipeline.exported_parts import Choice, choose, not_signed, without
 from envbuild.pipeline.exported_writing import Planned, Progress, Writer
 from envbuild.pipeline.prepare import Target as Row
 from envbuild.pipeline.prepare import prepare, require_clean
+from envbuild.pipeline.sizes import format_media
 from envbuild.pipeline.workbench import Workbench
 
 EPOCH = "SOURCE_DATE_EPOCH"
@@ -164,6 +166,7 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
     began = time.monotonic()
     bench.sink(PhaseStarted(phase="export", detail=f"{planned.name} to {folder}"))
     findings = [*planned.findings, *(() if openpgp is not None else not_signed())]
+    _room(folder, planned.carried_bytes)
     checked = exported_rpms.fetch(bench, planned.packages) if planned.packages is not None else None
     findings += checked.findings if checked is not None else ()
     known = planned.base.files if planned.base is not None else None
@@ -201,6 +204,21 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
         findings=tuple(dict.fromkeys(findings)), seconds=time.monotonic() - began,
         sums=hashlib.sha256(listed).hexdigest(), files=len(listed.splitlines()),
     )  # fmt: skip
+
+
+def _room(folder: Path, need: int) -> None:
+    """That the bundle has room where it goes, before hours are spent on what goes in.
+
+    Raises:
+        EngineError: It has not.
+    """
+    place = next(parent for parent in folder.parents if parent.exists())
+    free = shutil.disk_usage(place).free
+    if free < need:
+        raise EngineError(
+            f"{place}: about {format_media(need)} are needed for the bundle, and {format_media(free)} are free",
+            hint="Free some space, or name a folder on another disk with -o.",
+        )
 
 
 @contextlib.contextmanager
