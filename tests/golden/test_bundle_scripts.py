@@ -50,3 +50,22 @@ def test_what_lies_beside_them_names_every_exit_code() -> None:
     for page in ("docs/offline.md",):
         table = {int(code) for code in re.findall(r"^\| ([0-9]+) \|", (REPOSITORY / page).read_text(), re.MULTILINE)}
         assert used <= table
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--nogpgcheck",
+        "--nodeps",
+        "--allowerasing",
+        "--skip-broken",
+        "--force",
+        "--nosignature",
+        "--trusted-host",
+        "curl",
+    ],
+)
+def test_no_script_forces_anything_or_fetches_anything(word: str) -> None:
+    lines = [line for content in files().values() for line in content.decode().splitlines()]
+    said = [line for line in lines if word in line and not line.lstrip().startswith("#")]
+    assert said == []

@@ -174,6 +174,44 @@ def test_no_escape_sequence_of_a_name_reaches_the_terminal(bundle: Path) -> None
     assert done.returncode == 11 and "evil?[2Jname" in done.stderr and "\x1b" not in done.stderr
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_interrupted_is_said_and_nothing_is_left(bundle: Path, shell: str, tmp_path: Path) -> None:
+    """Ctrl-C reaches the whole group, in the middle of the sums."""
+    tool(tmp_path / "bin", "sha256sum", "kill -INT 0; sleep 60")
+    (tmp_path / "scratch").mkdir()
+    for words in (("verify.sh",), ("assemble.sh", "-o", str(tmp_path / "out"), str(bundle))):
+        argv = [*{"dash": ["dash"], "bash": ["bash", "--posix"]}[shell], str(bundle / words[0]), *words[1:]]
+        env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "scratch")}
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env, start_new_session=True)
+        assert done.returncode == 130 and "interrupted" in done.stderr and "error" not in done.stderr, done
+        assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_busybox_does_the_same(bundle: Path, maker: Key, tmp_path: Path) -> None:
+    """A third shell: ash, which no Enterprise Linux has and rescue media do."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        place = tmp_path / "deb"
+        place.mkdir(mode=0o777)
+        place.chmod(0o777)
+        for argv in (["apt-get", "download", "-qq", "busybox"], ["sh", "-c", "dpkg-deb -x ./*.deb ."]):
+            subprocess.run(argv, cwd=place, check=True, capture_output=True, timeout=120)
+        busybox = str(place / "bin/busybox")
+
+    def ash(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([busybox, "ash", *map(str, words)], capture_output=True, text=True, timeout=60)
+
+    for name in scripts.files():
+        assert ash("-n", FOLDER / name).stderr == ""
+    assert ash(bundle / "verify.sh", "--fingerprint", maker.fingerprint).returncode == 0
+    volumes = split(bundle, tmp_path, 100_000)
+    done = ash(volumes[0] / "assemble.sh", "-o", tmp_path / "out", *volumes)
+    assert done.returncode == 0 and tree(tmp_path / "out") == tree(bundle), done.stderr
+    (tmp_path / "out/images/it.oci.tar").write_bytes(b"x")
+    done = ash(tmp_path / "out/verify.sh", "--fingerprint", maker.fingerprint)
+    assert done.returncode == 11 and "images/it.oci.tar" in done.stderr, done.stderr
+
+
 # --- rpm, by a fake ---------------------------------------------------------------------------------------------------
 
 FAKE_RPM = """

@@ -273,6 +273,20 @@ def test_a_whole_bundle_is_good_and_says_what_it_is(recipe: Recipe, tmp_path: Pa
     assert said["manifest"]["image"]["level"] is None and "files" not in said["manifest"] and not said["signed"]
 
 
+def test_nothing_is_asked_of_any_network(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is verified where there is none must not wait for one (cosign #4454)."""
+    keys.make(tmp_path / "key.pem")
+    recipe.write(tmp_path / "b", Seals(dsse=keys.load_signing(tmp_path / "key.pem")))
+
+    def refused(*args: Any, **rest: Any) -> Any:
+        raise AssertionError("a socket")
+
+    monkeypatch.setattr(socket, "socket", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    found = verify(tmp_path / "b", Wanted(keys=[keys.load_public(tmp_path / "key.pub")]))
+    assert found.good and found.key is not None and inspect(tmp_path / "b").provenance
+
+
 def damaged(folder: Path, path: str) -> None:
     content = bytearray((folder / path).read_bytes())
     content[len(content) // 2] ^= 1

@@ -12,7 +12,7 @@ import pytest
 
 from envbuild.bundle import image, target
 from envbuild.bundle.manifest import Image
-from envbuild.bundle.rpms import armor, cut, modules
+from envbuild.bundle.rpms import armor, cut, headers, modules
 from envbuild.bundle.rpms.objections import of_package
 from envbuild.bundle.rpms.transport import Wanted, Way
 from envbuild.bundle.rpms.types import Nevra, Package, Source
@@ -69,6 +69,26 @@ def test_names_out_of_metadata_are_told_without_their_escape_sequences() -> None
     lines = ["envbuild-target\t1", "name\tx\x1b[2J", "os_id\trocky", "os_version\t8", "arch\tx86_64"]
     with pytest.raises(InputError, match="not understood: 'name'"):
         target.parse("\n".join([*lines, f"end\t{len(lines)}\n"]).encode(), "it", "host")
+
+
+@pytest.mark.parametrize(
+    ("signatures", "header"),
+    [((33, 0), (1, 1)), ((1, 1 << 30), (1, 1)), ((1, 8), (0xFFFFFFF, 8)), ((1, 8), (1, 0xFFFFFFF0)), ((1, 8), (1, 99))],
+)
+def test_a_package_whose_headers_want_all_the_memory_is_refused(
+    tmp_path: Path, signatures: tuple[int, int], header: tuple[int, int]
+) -> None:
+    """rpm-rs would end the whole process."""
+
+    def intro(count: int, length: int) -> bytes:
+        return b"\x8e\xad\xe8\x01" + bytes(4) + count.to_bytes(4, "big") + length.to_bytes(4, "big")
+
+    path = tmp_path / "x.rpm"
+    path.write_bytes(bytes(96) + intro(*signatures) + bytes(24) + intro(*header) + bytes(64))
+    with pytest.raises(BundleError, match="a header of"):
+        headers.hold(path)
+    path.write_bytes(bytes(96) + intro(1, 8) + bytes(24) + intro(1, 48) + bytes(64))
+    headers.hold(path)
 
 
 class EndlessServer:

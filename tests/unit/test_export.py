@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from envbuild.bundle.sections import Target, Wheel, Wheels
 from envbuild.bundle.words import Label
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.matrix.load import load
-from envbuild.model import Environment, Severity
+from envbuild.model import Environment, Level, Severity
 from envbuild.net import Missing, NetworkError
+from envbuild.pipeline import export as exporting
 from envbuild.pipeline.exported import Wish, parse_name, parse_pairs, parse_parts, parse_volume, release_of, target_of
 from envbuild.pipeline.exported_bill import bill
 from envbuild.pipeline.exported_image import Carried
@@ -157,6 +159,24 @@ def test_the_bill_has_everything_once_and_is_the_same_bytes() -> None:
         "pkg:pypi/torch@2.1"
     )
     assert f"{document['bomFormat']} {document['specVersion']}" == sbom.FORMAT
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Stands for a workbench: variables are all that is asked of it."""
+
+    environ: dict[str, str]
+
+
+def test_a_bundle_has_the_time_that_is_said_or_none_that_depends_on_today() -> None:
+    """The first day that media can name, where nothing in it has a date."""
+    assert exporting._created(Bench({"SOURCE_DATE_EPOCH": "1700000000"}), None, None) == "2023-11-14T22:13:20Z"  # type: ignore[arg-type]
+    assert exporting._created(Bench({}), None, None) == "1980-01-01T00:00:00Z"  # type: ignore[arg-type]
+    carried = Carried(reference="a/b:c", level=Level.CPU, size=1, created="2026-05-04T03:02:01.123456789Z")
+    assert exporting._created(Bench({}), None, carried) == "2026-05-04T03:02:01Z"  # type: ignore[arg-type]
+    for wrong in ("yesterday", "-1", "1", "9" * 30, ""):
+        with pytest.raises(InputError, match="SOURCE_DATE_EPOCH"):
+            exporting._created(Bench({"SOURCE_DATE_EPOCH": wrong}), None, None)  # type: ignore[arg-type]
 
 
 def test_every_finding_of_an_export_is_documented() -> None:

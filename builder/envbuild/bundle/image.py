@@ -168,7 +168,9 @@ def _documents(file: BinaryIO) -> tuple[dict[str, bytes], dict[str, int]]:
         for member in members(tar):
             if member.isdir():
                 continue
-            if not member.isreg() or member.name in sizes or len(sizes) >= _MAX_MEMBERS:
+            # A sparse one (GNU) holds what each reader puts together by itself.
+            plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+            if not plain or member.name in sizes or len(sizes) >= _MAX_MEMBERS:
                 raise ValueError(f"{member.name[:80]!r} is no file, or comes twice, or is one too many")
             sizes[member.name] = member.size
             content = tar.extractfile(member) if member.size <= room else None

@@ -106,9 +106,8 @@ def _fingerprint(body: bytes) -> str:
 
 
 def _is(body: bytes, types: frozenset[int]) -> bool:
-    """Whether a signature is of one of these types. Versions 4 and 6 begin with version, type, key and hash algorithm;
-    version 3 has the type behind the length of what is hashed."""
-    return len(body) > 3 and body[2 if body[0] == 3 else 1] in types
+    """Whether a signature is of a type. Versions 4 and 6 begin with version, type, key and hash algorithm."""
+    return len(body) > 3 and body[0] in (4, 6) and body[1] in types
 
 
 def _key_id(fingerprint: str) -> str:

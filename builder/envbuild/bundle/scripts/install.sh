@@ -126,8 +126,8 @@ ended() {
     trap '' INT TERM HUP
     if [ "$code" -ne 0 ] && [ "$explained" = no ]; then
         # What fails without a word of ours is writing, and the command itself has said why.
-        code=21 failure="something could not be written"
-        printf 'error: something could not be written, see above\n' >&2
+        code=21 failure="a command failed: something could not be written"
+        printf 'error: a command failed, see above: something could not be written\n' >&2
         printf '  what to do: is a disk full, or read-only? df -h %s /tmp\n' "$prefix" >&2
     fi
     if [ "$phase" = changing ]; then

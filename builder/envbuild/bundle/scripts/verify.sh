@@ -73,8 +73,8 @@ space="what to do: free some space there, or name another folder: TMPDIR=/somewh
 ended() {
     code=$?
     [ -z "$scratch" ] || rm -rf "$scratch"
-    # What fails without a word of ours is writing.
-    [ "$code" -eq 0 ] || [ "$explained" = yes ] || stop 21 "nothing can be written to ${TMPDIR:-/tmp}" "$space"
+    # What fails without a word of ours is writing, and the command itself has said why.
+    [ "$code" -eq 0 ] || [ "$explained" = yes ] || stop 21 "a command failed, see above; is ${TMPDIR:-/tmp} full?" "$space"
     exit "$code"
 }
 trap ended EXIT
