@@ -55,8 +55,7 @@ def key_new(
 
     With ENVBUILD_KEY_PASSPHRASE set, the private half is encrypted with that; build and smoke then want it too.
 
-    With --openpgp it is an RSA key for bundles (envbuild export --gpg-key), which gpgv checks on a site without a
-    network; its passphrase is ENVBUILD_GPG_PASSPHRASE.
+    With --openpgp: an RSA key for bundles (envbuild export --gpg-key); its passphrase is ENVBUILD_GPG_PASSPHRASE.
     """
     import os
 
