@@ -596,6 +596,13 @@ def test_an_update_brings_all_that_is_newer_and_its_undo_leaves_nothing(hosts: H
         assert "all packages are installed" in host.good(second)
         said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
         assert "nothing of this bundle is left" in said and host.packages() == set(), said
+        # What the host holds back is no reason to refuse the rest, and is said.
+        host.good(f"{first}; {on_host(world, {'pinned': Rpm(requires=('lib = 1.0',))})}")
+        said = host.good(second)
+        assert "holds or has updated them: lib" in said, said
+        assert host.good("rpm -q app lib").split() == ["app-1.1-1.el8.x86_64", "lib-1.0-1.el8.x86_64"]
+        host.good(f"rpm -e pinned; sh {PREFIX}/envbuild/uninstall.sh")
+        assert host.packages() == set()
         # What the site itself has updated since is named and stays.
         host.good(f"{first}; rpm -U '{STICK}'/second/rpms/Packages/lib-1.1-*.rpm")
         said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")

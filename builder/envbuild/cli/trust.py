@@ -23,7 +23,7 @@ _EPILOG = "\n\n".join(
 
 keys = typer.Typer(
     no_args_is_help=True,
-    help="Make and show the keys that evidence is signed with.",
+    help="Make and show the keys that evidence and bundles are signed with.",
     epilog="Example: envbuild key new, then envbuild build cpu --key FILE",
 )
 
@@ -55,8 +55,7 @@ def key_new(
 
     With ENVBUILD_KEY_PASSPHRASE set, the private half is encrypted with that; build and smoke then want it too.
 
-    With --openpgp it is an RSA key for bundles (envbuild export --gpg-key), which gpgv on a site without a network
-    checks; its passphrase is ENVBUILD_GPG_PASSPHRASE.
+    With --openpgp: an RSA key for bundles (envbuild export --gpg-key); its passphrase is ENVBUILD_GPG_PASSPHRASE.
     """
     import os
 

@@ -99,7 +99,12 @@ update_older() {
     # shellcheck disable=SC2046 # one word each
     set -- $(cat "$scratch/older")
     set +f
-    packager upgrade --setopt=best=0 "$@"
+    updated=0
+    packager upgrade --setopt=best=0 "$@" > "$work/updated" 2>&1 || updated=$?
+    cat "$work/updated"
+    # Held back by the host, all of them: that is its right.
+    ! grep -q 'No packages marked for upgrade' "$work/updated" || updated=0
+    return "$updated"
 }
 
 history() { "$packager" -c "$work/packager.conf" history "$@" 2> /dev/null; }
@@ -237,7 +242,8 @@ install_rpms() {
         step rpms "installing packages"
         finished "nothing to do"
     else
-        finished "rpm accepts: $(summary | sed 's/^$/nothing new/')"
+        told=$(summary)
+        finished "rpm accepts: ${told:-nothing new of what is named}"
         step rpms "installing packages"
         say "  until this is done do not switch the host off; Ctrl-C is ignored"
         : > "$log"
@@ -253,9 +259,13 @@ install_rpms() {
         fi
         [ "$code" -eq 0 ] || failed 31 "the transaction failed; what was installed until then is listed below" \
             "what to do: the lines above name the package and its script; run this again when the cause is gone"
-        finished "$(summary | sed 's/^$/done/')"
+        told=$(summary)
+        finished "${told:-nothing to do}"
     fi
     settle_packages || unlisted
+    older > "$scratch/kept"
+    [ ! -s "$scratch/kept" ] ||
+        say "  not in the bundle's version, as this host holds or has updated them: $(tr '\n' ' ' < "$scratch/kept")"
     # yum 3 is content when it found some of them.
     conf root > "$scratch/roots"
     while read -r root; do
