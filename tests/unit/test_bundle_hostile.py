@@ -7,12 +7,13 @@ import io
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from envbuild.bundle import image, target
 from envbuild.bundle.manifest import Image
-from envbuild.bundle.rpms import armor, cut, headers, modules
+from envbuild.bundle.rpms import armor, cut, filelists, headers, modules
 from envbuild.bundle.rpms.objections import of_package
 from envbuild.bundle.rpms.transport import Wanted, Way
 from envbuild.bundle.rpms.types import Nevra, Package, Source
@@ -89,6 +90,33 @@ def test_a_package_whose_headers_want_all_the_memory_is_refused(
         headers.hold(path)
     path.write_bytes(bytes(96) + intro(1, 8) + bytes(24) + intro(1, 48) + bytes(64))
     headers.hold(path)
+
+
+def test_file_lists_that_are_made_to_fill_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filelists, "_MOST", 100)
+    path = tmp_path / "x.xml"
+    head = f'<filelists xmlns="{cut.FILELISTS}">'
+    # One package that has a file a million times has it once; a piece without any file is read a piece at a time.
+    path.write_text(f'{head}<package pkgid="a"><file>/usr/x</file>' + ">/usr/x<" * 1_000_000 + "</package></filelists>")
+    seen = []
+    real = filelists._FILE
+
+    class Watched:
+        def findall(self, data: Any, start: int, end: int) -> list[bytes]:
+            seen.append(end - start)
+            return real.findall(data, start, end)
+
+    monkeypatch.setattr(filelists, "_FILE", Watched())
+    filelists.reduce(path, ["/usr/x"], tmp_path / "out.xml")
+    assert (tmp_path / "out.xml").read_text().count("/usr/x") == 1 and max(seen) < 1 << 21
+    path.write_text(head + "".join(f'<package pkgid="{n}"><file>/usr/x</file></package>' for n in range(200)))
+    with pytest.raises(BundleError, match="more than 100"):
+        filelists.reduce(path, ["/usr/x"], tmp_path / "out.xml")
+    path.write_text("".join(f'<rpm:entry name="/usr/x{n}"/>' for n in range(200)))
+    with pytest.raises(BundleError, match="more than 100"):
+        filelists.asked(path)
 
 
 class EndlessServer:

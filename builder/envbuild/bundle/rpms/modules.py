@@ -19,7 +19,7 @@ from envbuild.bundle.rpms.transport import opened
 from envbuild.errors import BundleError
 
 # Of all modules of a distribution some 10 MB, and of one document what nothing comes near.
-_LARGEST, _LARGEST_DOCUMENT = 256 << 20, 16 << 20
+_LARGEST, _LARGEST_DOCUMENT = 64 << 20, 16 << 20
 _START = re.compile(rb"^---[^\n]*$", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z0-9._+:~^-]{1,200}")
 _NEVRA = re.compile(r"(?P<name>[^\s/]{1,200})-[0-9]+:[^\s/:-]{1,100}-[^\s/:-]{1,100}\.(?P<arch>[a-z0-9_]{1,20})")

@@ -122,6 +122,8 @@ check_signature() {
         [ -f "$each" ] || stop 10 "$each is missing, so nobody knows who made this bundle" "$again" \
             "A bundle that was exported without a key is accepted with --insecure-no-signature, at your own risk."
     done
+    [ "$(wc -c < SHA256SUMS.asc)" -le 1000000 ] && [ "$(wc -c < keys/bundle.asc)" -le 1000000 ] ||
+        stop 10 "SHA256SUMS.asc or keys/bundle.asc is too large to be a signature or a key" "$again"
     gpgv=$(command -v gpgv || command -v gpgv2) || stop 10 "there is no gpgv on this host, so the signature cannot be checked" \
         "what to do: install the package gnupg2 from the installation media of this system"
     # gpgv reads keys in binary form only.
