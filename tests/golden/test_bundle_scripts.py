@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = Path(scripts.__file__).parent
 SHELLCHECK = str(Path(sys.executable).with_name("shellcheck"))
 SHELLS = ("dash", "bash")
-SCRIPTS = sorted(name for name in files() if name.endswith(".sh"))
+SCRIPTS = sorted(files())
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -40,7 +40,7 @@ def test_help_tells_exit_codes_and_examples(name: str, shell: str) -> None:
 
 
 def test_what_lies_beside_them_names_every_exit_code() -> None:
-    said = files()["README.txt"].decode("ascii")
+    said = scripts.readme().decode("ascii")
     assert all(len(line) <= 80 for line in said.splitlines())
     told = {int(code) for code in re.findall(r"^ {1,3}([0-9]{1,3})  ", said, re.MULTILINE)}
     text = "".join(files()[name].decode() for name in SCRIPTS)

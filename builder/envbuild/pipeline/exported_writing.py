@@ -129,7 +129,8 @@ class Writer:
     def common(self) -> dict[str, Any]:
         """The scripts, and the programs that the target proves itself with."""
         for name, data in scripts.files().items():
-            self._draft.write(name, data, program="/" not in name and name.endswith(".sh"))
+            self._draft.write(name, data, program="/" not in name)
+        self._draft.write(scripts.README, scripts.readme())
         if "doctor" in self._planned.parts:
             self._draft.write(DOCTOR, doctor.archive(self._bench.cache).read_bytes(), "doctor", program=True)
         if "wheels" in self._planned.parts:

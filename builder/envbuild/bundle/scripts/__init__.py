@@ -15,13 +15,12 @@ README = "README.txt"
 
 
 def files() -> dict[str, bytes]:
-    """Every script by its path in the bundle, and what tells people about them.
+    """Every script by its path in the bundle.
 
     Raises:
         EngineError: The package is not installed as files.
     """
-    paths = (*sorted(_FOLDER.rglob("*.sh")), _FOLDER / README)
-    found = {path.relative_to(_FOLDER).as_posix(): path for path in paths}
+    found = {path.relative_to(_FOLDER).as_posix(): path for path in sorted(_FOLDER.rglob("*.sh"))}
     try:
         contents = {name: path.read_bytes() for name, path in found.items()}
     except OSError as error:
@@ -32,3 +31,15 @@ def files() -> dict[str, bytes]:
             hint="Install envbuild as files (pip, pipx); it cannot run from a zip archive.",
         )
     return contents
+
+
+def readme() -> bytes:
+    """What tells people about them, and lies beside them.
+
+    Raises:
+        EngineError: The package is not installed as files.
+    """
+    try:
+        return (_FOLDER / README).read_bytes()
+    except OSError as error:
+        raise EngineError(f"cannot read the bundle's {README}: {error}") from error
