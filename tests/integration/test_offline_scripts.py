@@ -61,6 +61,9 @@ def test_a_fingerprint_that_was_never_set_trusts_nobody(bundle: Path, shell: str
     for words in (("--fingerprint", ""), ("--fingerprint=",), ("--fingerprint", " : ")):
         done = sh(bundle / "verify.sh", *words, shell=shell)
         assert done.returncode == 2 and "--fingerprint is empty" in done.stderr, done
+    # Nor is one that nobody looks at.
+    done = sh(bundle / "verify.sh", "--insecure-no-signature", "--fingerprint", "0" * 40, shell=shell)
+    assert done.returncode == 2 and "contradict" in done.stderr, done
 
 
 def agreed(bundle: Path) -> tuple[str, bool]:
@@ -259,6 +262,21 @@ def test_only_what_the_bundle_has_is_undone_whatever_came_since(host: Path, shel
     assert not (host / "prefix/envbuild/changed").exists() and (host / "prefix/envbuild/before/packages").exists()
 
 
+def test_what_another_bundle_stands_on_stays_and_goes_with_it(host: Path) -> None:
+    other = host / "other" / "envbuild"
+    other.mkdir(parents=True)
+    shutil.copytree(host / "other", host / "prefix-2")
+    for place in (other, host / "prefix-2/envbuild"):
+        (place / "own-packages").write_text("gcc-1-1.x86_64\n" if place == other else "libaio-1.0-1.el8.x86_64\n")
+    done = uninstall(host, "--dry-run")
+    assert f"1 packages stay: {host}/prefix-2 has them" in done.stdout and "remove package" not in done.stdout, done
+    assert not (host / "prefix-2/envbuild/changed").exists()
+    assert uninstall(host).returncode == 0
+    assert " -e" not in (host / "asked").read_text().replace("-e --allmatches", "")
+    assert (host / "prefix-2/envbuild/changed").read_text() == "installed libaio-2:1.0-1.el8.x86_64\n"
+    assert not (other / "changed").exists() and not (host / "prefix/envbuild").exists()
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_rpm_that_does_not_answer_makes_no_package_ours(host: Path, shell: str) -> None:
     tool(host / "bin", "rpm", 'echo "$*" >> "$FAKE/asked"; echo "error: no database" >&2; exit 1')
@@ -281,6 +299,37 @@ def test_a_rpm_that_does_not_answer_makes_no_package_ours(host: Path, shell: str
         shell, FOLDER / "collect-target.sh", "-o", host / "t.txt", tools=host / "bin", FAKE=str(host)
     )
     assert described.returncode == 20 and not (host / "t.txt").exists(), described
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("a-1.rpm: rsa sha1 (md5) pgp md5 OK", 0),
+        ("a-1.rpm: digests signatures OK", 0),
+        ("a-1.rpm: rsa sha1 MD5 PGP NOT OK", 10),
+        ("a-1.rpm: digests SIGNATURES NOT OK", 10),
+        ("a-1.rpm: sha1 md5 OK", 10),
+        ("a-1.rpm: RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: RSA#aaaa PGP#aaaa)", 10),
+        ("", 10),
+    ],
+)
+def test_what_a_rpm_of_any_age_says_of_signatures_is_read_right(host: Path, said: str, code: int) -> None:
+    """As rpm 4.11 and 4.18 write it (lib/rpmchecksig.c); a fake says it."""
+    tool(host / "bin", "rpm", f'case "$*" in *-K*) [ -z "{said}" ] || echo "{said}" ;; esac')
+    (host / "rpms/Packages").mkdir(parents=True)
+    (host / "rpms/Packages/a-1.rpm").touch()
+    (host / "sums").write_text(f"{'0' * 64}  keys/a.asc\n{'0' * 64}  rpms/Packages/a-1.rpm\n")
+    script = f"""
+        set -eu
+        stop() {{ echo "$@"; exit "$1"; }}
+        say() {{ :; }}; named() {{ cat "$1"; }}; check_streams() {{ :; }}; conf() {{ :; }}
+        here={host} believed={host} sums={host}/sums scratch={host}
+        . {FOLDER}/lib/rpms.sh
+        check_streams() {{ :; }}
+        check_packages
+    """
+    done = with_tools("dash", "-c", script, tools=host / "bin")
+    assert done.returncode == code, done
 
 
 def test_nobody_undoes_while_somebody_installs(host: Path) -> None:

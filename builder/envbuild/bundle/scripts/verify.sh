@@ -54,6 +54,8 @@ while [ $# -gt 0 ]; do
         *) stop 2 "'$1' is no option; see --help" ;;
     esac
 done
+[ "$given" = no ] || [ "$signed" = yes ] ||
+    stop 2 "--fingerprint and --insecure-no-signature contradict one another; see --help"
 wanted=$(printf '%s' "$wanted" | tr -d ' :' | tr '[:lower:]' '[:upper:]')
 wanted=${wanted#0X}
 case $wanted in

@@ -137,6 +137,18 @@ if [ -s "$scratch/replaced" ]; then
 else
     cp "$scratch/there" "$scratch/remove"
 fi
+# What another bundle on this host has, too, is that one's from now on: its environment may stand on it.
+: > "$scratch/kept"
+for other in "${prefix%/*}"/*/envbuild/own-packages; do
+    [ -e "$other" ] && [ "$other" != "$state/own-packages" ] || continue
+    among "$other" < "$scratch/remove" > "$scratch/taken"
+    [ -s "$scratch/taken" ] || continue
+    [ "$dry_run" = yes ] || sed 's/^/installed /' "$scratch/taken" >> "${other%/*}/changed"
+    cat "$scratch/taken" >> "$scratch/kept"
+    comm -23 "$scratch/remove" "$scratch/taken" > "$scratch/rest"
+    mv -f "$scratch/rest" "$scratch/remove"
+    say "$(wc -l < "$scratch/taken") packages stay: ${other%/envbuild/*} has them, too"
+done
 # rpm before 4.14 knows no epochs in arguments.
 sed 's/-[0-9]*:\([^-]*-[^-]*\)$/-\1/' "$scratch/remove" > "$scratch/plain"
 if [ -s "$scratch/plain" ]; then
@@ -183,7 +195,7 @@ if [ -s "$scratch/plain" ]; then
     say "removing packages ($(wc -l < "$scratch/plain")) ..."
     sed 's/^/  /' "$scratch/plain"
     # The transactions themselves, the last one first, where dnf can: what they replaced is nowhere to be had.
-    if [ -z "$(of replaced)" ] && [ -n "$(of history)" ]; then
+    if [ -z "$(of replaced)" ] && [ ! -s "$scratch/kept" ] && [ -n "$(of history)" ]; then
         for id in $(of history | sort -rn); do
             undo history undo "$id" || true
         done
