@@ -604,9 +604,10 @@ def test_an_update_brings_all_that_is_newer_and_its_undo_leaves_nothing(hosts: H
         host.good(f"rpm -e pinned; sh {PREFIX}/envbuild/uninstall.sh")
         assert host.packages() == set()
         # What the site itself has updated since is named and stays.
-        host.good(f"{first}; rpm -U '{STICK}'/second/rpms/Packages/lib-1.1-*.rpm")
+        host.good(f"{first}; rpm -e app; rpm -U '{STICK}'/second/rpms/Packages/lib-1.1-*.rpm")
         said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
-        assert "they stay:\n  lib-1.1-1.el8.x86_64" in said and host.packages() == {"lib"}, said
+        assert "they stay:\n  lib-1.1-1.el8.x86_64\n" in said and host.packages() == {"lib"}, said
+        assert "app" not in said
 
 
 def test_by_the_name_of_yum(hosts: Hosts, world: World) -> None:

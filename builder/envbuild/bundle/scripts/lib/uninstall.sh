@@ -166,7 +166,8 @@ fi
 if [ -s "$scratch/installed" ]; then
     name_of < "$scratch/there" | sort -u > "$scratch/found"
     name_of < "$scratch/installed" | sort -u | comm -23 - "$scratch/found" | while read -r each; do
-        rpm -q "$each" 2> /dev/null || true
+        # Of what is gone rpm says so, and there is nothing to tell.
+        ! rpm -q "$each" > "$scratch/has" 2>&1 || cat "$scratch/has"
     done > "$scratch/updated"
 fi
 tell_updated() {
