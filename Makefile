@@ -16,7 +16,7 @@ demo: setup engine-start ## Build, prove and tag the cpu row, then show its evid
 
 test: setup check compiler rpm-tools podman engine-start ## Run every check and every test (all set-up included)
 	$(PY) -m pytest -n auto tests/unit tests/golden tests/cli
-	$(PY) -m pytest tests/integration tests/sabotage
+	$(PY) -m pytest --durations=25 tests/integration tests/sabotage
 
 check: lint type ## Lint, types, layers, Dockerfiles, shell
 
@@ -32,8 +32,8 @@ lint: setup
 type: setup
 	$(BIN)/mypy
 
-unit: setup ## Unit tests: no process, no network, under a minute
-	$(PY) -m pytest tests/unit
+unit: setup ## Unit tests: no process, no network
+	$(PY) -m pytest -n auto tests/unit
 
 golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 rewrites them)
 	$(PY) -m pytest tests/golden
