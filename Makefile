@@ -32,8 +32,8 @@ lint: setup
 type: setup
 	$(BIN)/mypy
 
-unit: setup ## Unit tests: no process, no network, under a minute
-	$(PY) -m pytest tests/unit
+unit: setup ## Unit tests: no process, no network
+	$(PY) -m pytest -n auto tests/unit
 
 golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 rewrites them)
 	$(PY) -m pytest tests/golden

@@ -304,12 +304,13 @@ if [ -s "$scratch/absent" ]; then
         # Which files lie in them is nobody's business who changes discs.
         printf 'not whole yet: %s of %s files are still to come\n' "$(wc -l < "$scratch/absent")" "$count" >&2
         printf '  what to do: give the volumes that have not been seen yet, of %s:%s\n' "$of" "$missing" >&2
-        [ "$code" -ne 0 ] || code=12
-        exit "$code"
+    else
+        printf 'error: in none of the folders given (%s of %s files):\n' "$(wc -l < "$scratch/absent")" "$count" >&2
+        named "$scratch/absent"
     fi
-    printf 'error: in none of the folders given (%s of %s files):\n' "$(wc -l < "$scratch/absent")" "$count" >&2
-    named "$scratch/absent"
-    if grep -qs '^base_sums ' "$first/bundle.conf" "$out/bundle.conf" && [ -z "$base" ]; then
+    if [ -n "$missing" ]; then
+        :
+    elif grep -qs '^base_sums ' "$first/bundle.conf" "$out/bundle.conf" && [ -z "$base" ]; then
         printf '  what to do: this is a differential bundle: --base BUNDLE names the one that it was made from\n' >&2
     else
         printf '  what to do: copy the volumes again; they are not whole\n' >&2
