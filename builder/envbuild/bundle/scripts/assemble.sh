@@ -307,13 +307,11 @@ if [ -s "$scratch/absent" ]; then
     else
         printf 'error: in none of the folders given (%s of %s files):\n' "$(wc -l < "$scratch/absent")" "$count" >&2
         named "$scratch/absent"
-    fi
-    if [ -n "$missing" ]; then
-        :
-    elif grep -qs '^base_sums ' "$first/bundle.conf" "$out/bundle.conf" && [ -z "$base" ]; then
-        printf '  what to do: this is a differential bundle: --base BUNDLE names the one that it was made from\n' >&2
-    else
-        printf '  what to do: copy the volumes again; they are not whole\n' >&2
+        if grep -qs '^base_sums ' "$first/bundle.conf" "$out/bundle.conf" && [ -z "$base" ]; then
+            printf '  what to do: this is a differential bundle: --base BUNDLE names the one that it was made from\n' >&2
+        else
+            printf '  what to do: copy the volumes again; they are not whole\n' >&2
+        fi
     fi
     [ "$code" -ne 0 ] || code=12
 fi
