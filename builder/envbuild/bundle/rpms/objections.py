@@ -126,7 +126,7 @@ def of_solution(target: Target, solution: Solution) -> Iterator[Finding]:
             rule="rpm.unsolvable",
             severity=Severity.ERROR,
             subject=where,
-            message=f"cannot be installed there: {'; '.join(reasons[:3])}",
+            message=f"{where} cannot take the packages: {'; '.join(reasons[:3])}",
             fix=small if solution.multilib_helps else _LACKING if lacking or target.empty else _IN_THE_WAY,
             source=_SOLVER,
             evidence=reasons,
