@@ -54,8 +54,9 @@ def bundle_io(folder: Path, rounds: int) -> list[Ratio]:
 
 def _sources(folder: Path) -> list[tuple[Path, str, str]]:
     """Files, their paths in the bundle, and their sums."""
-    wanted = {f"rpms/Packages/p{number:03}-1-1.x86_64.rpm": _PACKAGE for number in range(_PACKAGES)}
-    wanted |= {f"wheels/w{number}-1-py3-none-any.whl": _WHEEL for number in range(_WHEELS)}
+    # Not called .rpm and .whl: a manifest speaks of every such file.
+    wanted = {f"rpms/Packages/p{number:03}-1-1.x86_64.bin": _PACKAGE for number in range(_PACKAGES)}
+    wanted |= {f"wheels/w{number}-1-py3-none-any.bin": _WHEEL for number in range(_WHEELS)}
     wanted["images/image.oci.tar"] = _IMAGE
     # No two are the same, and one generator of noise is enough for all.
     noise = random.Random(7).randbytes(_PACKAGE)

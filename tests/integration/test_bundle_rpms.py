@@ -415,6 +415,26 @@ def test_a_key_that_only_sha1_certifies_is_refused_for_9(tmp_path: Path, one: Pa
         assert rules(found(one, tmp_path / "cache", old, system=EL9)) == [("rpm.key-sha1", "error")]
 
 
+def test_a_key_that_its_owner_revoked_signs_nothing(tmp_path: Path, one: Path) -> None:
+    """rpm 4.18 takes the package, and gpgv ends well."""
+    with key("gone") as gone:
+        sign(list(one.glob("*.rpm")), gone)
+        index(one)
+        repomd = one / "repodata/repomd.xml"
+        gpg = ("gpg", "--homedir", gone.home, "--batch", "--yes")
+        run(*gpg, "--armor", "--detach-sign", "--output", f"{repomd}.asc", repomd)
+        assert found(one, tmp_path / "cache", gone) == []
+        certificate = (gone.home / "openpgp-revocs.d" / f"{gone.fingerprint}.rev").read_text()
+        (tmp_path / "revoke.asc").write_text(certificate.replace(":-----BEGIN", "-----BEGIN"))
+        run(*gpg, "--import", tmp_path / "revoke.asc")
+        run(*gpg, "--armor", "--output", gone.public, "--export", gone.fingerprint)
+        with pytest.raises(BundleError, match=r"signature of repodata/repomd\.xml"):
+            found(one, tmp_path / "cache", gone)
+        Path(f"{repomd}.asc").unlink()
+        (finding,) = found(one, tmp_path / "cache", gone)
+        assert rules([finding]) == [("rpm.key-revoked", "error")] and gone.fingerprint in finding.message
+
+
 def test_a_file_that_is_another_package_is_refused(tmp_path: Path, one: Path, ours: Key) -> None:
     """Metadata that calls an old, signed package by a new one's name."""
     sign(list(one.glob("*.rpm")), ours)
@@ -424,14 +444,15 @@ def test_a_file_that_is_another_package_is_refused(tmp_path: Path, one: Path, ou
     assert rules([finding]) == [("rpm.other", "error")] and "app-0:1-1.noarch" in finding.message
 
 
-@pytest.mark.parametrize("damage", ["empty", "junk", "cut"])
+@pytest.mark.parametrize("damage", ["empty", "junk", "cut", "huge"])
 def test_a_file_that_is_no_package_is_refused(tmp_path: Path, one: Path, ours: Key, damage: str) -> None:
     (path,) = one.glob("*.rpm")
     sign([path], ours)
     index(one)
     plan = rpms.plan(request(source(one, ours)), NetworkSection(), cache=tmp_path / "cache")
     copy = tmp_path / "copy.rpm"
-    copy.write_bytes({"empty": b"", "junk": os.urandom(5000), "cut": path.read_bytes()[:1000]}[damage])
+    huge = path.read_bytes()[:96] + path.read_bytes()[96:104] + b"\xff" * 8 + path.read_bytes()[112:]
+    copy.write_bytes({"empty": b"", "junk": os.urandom(5000), "cut": path.read_bytes()[:1000], "huge": huge}[damage])
     checked = rpms.check(plan, {str(plan.packages[0].nevra): copy})
     assert rules(list(checked.findings)) == [("rpm.damaged", "error")]
 

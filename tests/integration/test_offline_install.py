@@ -306,6 +306,29 @@ def test_what_is_damaged_or_missing_is_named(still: Host, world: World) -> None:
     refused(still, world.variant("foreign-package", add_foreign), 10, "foreign-1.0-1.el8.x86_64.rpm")
 
 
+def test_a_medium_that_changes_while_it_is_installed_from_runs_nothing_else(hosts: Hosts, world: World) -> None:
+    """Others can write to it. A fake sha256sum changes it behind the back of the check that has just ended well."""
+    evil = "touch /pwned; exit 0"
+    fake = """#!/bin/sh
+/usr/bin/sha256sum "$@" || exit
+[ "$1" != -c ] || [ -e /var/tmp/once ] || { touch /var/tmp/once; CHANGE; }
+"""
+    shared = "/srv/shared"
+    for change, said in (
+        (f"echo '{evil}' > {shared}/lib/host.sh", "lib/host.sh"),
+        (f"cat {shared}/keys/bundle.asc > {shared}/keys/RPM-GPG-KEY-distribution.asc", "RPM-GPG-KEY-distribution.asc"),
+        (f"echo evil==1 > {shared}/wheels/requirements.lock", "wheels/requirements.lock"),
+        (f"echo 'root evil' >> {shared}/bundle.conf", "bundle.conf"),
+    ):
+        with hosts() as host:
+            host.good(f"cp -r '{PLACE}' {shared}")
+            host.write("/usr/local/bin/sha256sum", fake.replace("CHANGE", change), executable=True)
+            command = f"sh {shared}/install.sh --fingerprint {world.maker.fingerprint}"
+            code, text = host.run(f"PATH=/usr/local/bin:$PATH {command} 2>&1")
+            assert code == 11 and said in text and "changed after they were verified" in text, text
+            assert host.packages() == set() and host.run("ls /pwned /opt/envbuild")[0] != 0
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "code", "said"),
     [
@@ -556,9 +579,43 @@ def test_an_undo_leaves_what_others_need_and_says_what_it_cannot(hosts: Hosts, w
         assert host.run(f"ls {PREFIX}")[0] != 0
 
 
+def test_an_update_brings_all_that_is_newer_and_its_undo_leaves_nothing(hosts: Hosts, world: World) -> None:
+    """Also what the host's own settings would leave as it is (Debian's dnf: best=False), and what nothing asks for in a
+    newer version: a security update of a library is of that kind."""
+    first = world.variant("first", packages_of(world, {"app": Rpm(requires=("lib",)), "lib": Rpm()}, "app"))
+    newer = {"app": Rpm(version="1.1", requires=("lib",)), "lib": Rpm(version="1.1")}
+    second = world.variant("second", packages_of(world, newer, "app"))
+    with hosts() as host:
+        host.good(first)
+        said = host.good(f"{second} --dry-run")
+        assert "Upgrade 1 Package" in said and "update, where what is installed allows it: lib\n" in said, said
+        host.good(second)
+        assert host.good("rpm -q app lib").split() == ["app-1.1-1.el8.x86_64", "lib-1.1-1.el8.x86_64"]
+        # Each run's receipt stays, and says what it did.
+        assert len(host.good(f"ls {PREFIX}/log/receipt-*.json").split()) == 2
+        assert "all packages are installed" in host.good(second)
+        said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert "nothing of this bundle is left" in said and host.packages() == set(), said
+        # What the host holds back is no reason to refuse the rest, and is said.
+        host.good(f"{first}; {on_host(world, {'pinned': Rpm(requires=('lib = 1.0',))})}")
+        said = host.good(second)
+        assert "holds or has updated them: lib" in said, said
+        assert host.good("rpm -q app lib").split() == ["app-1.1-1.el8.x86_64", "lib-1.0-1.el8.x86_64"]
+        host.good(f"rpm -e pinned; sh {PREFIX}/envbuild/uninstall.sh")
+        assert host.packages() == set()
+        # What the site itself has updated since is named and stays.
+        host.good(f"{first}; rpm -e app; rpm -U '{STICK}'/second/rpms/Packages/lib-1.1-*.rpm")
+        said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert "they stay:\n  lib-1.1-1.el8.x86_64\n" in said and host.packages() == {"lib"}, said
+        assert "app" not in said
+
+
 def test_by_the_name_of_yum(hosts: Hosts, world: World) -> None:
     """The way that is taken where there is no dnf. ``yum`` is dnf here: what yum 3 says and does is not seen."""
     with hosts() as host:
+        # Of the host's own settings those of dnf count, and none of another section; nor half of one that is left out.
+        own = "[main]\nskip_if_unavailable=1\ntsflags=\n  nodocs\n[mysite]\nname=x\nincludepkgs=nothing\n"
+        host.write("/etc/dnf/dnf.conf", own)
         host.good("mv /usr/bin/dnf /usr/bin/yum")
         said = host.good(f"{world.install} --only rpms")
         assert "rpm accepts: Install 4 Packages" in said and host.packages() == CLOSURE, said
@@ -605,41 +662,51 @@ def test_wheels_alone_for_somebody_without_root_and_without_fitting_hashes(hosts
         code, said = host.run(f"{carried} {place} --prove 2>&1", user="4242:4242")
         assert code == 0, said
         assert pip.name.split("-")[1] in host.good("/home/somebody/it/venv/bin/pip --version")
+        # An update that fails leaves what ran before, and the right one goes on from there.
+        code, said = host.run(f"{swapped} {place} 2>&1", user="4242:4242")
+        assert code == 40 and "was put back" in said, said
+        assert pip.name.split("-")[1] in host.good("/home/somebody/it/venv/bin/pip --version")
+        code, said = host.run(f"{carried} {place} 2>&1", user="4242:4242")
+        assert code == 0 and "up to date" in said, said
         code, said = host.run("sh /home/somebody/it/envbuild/uninstall.sh", user="4242:4242")
         assert code == 0 and host.good("ls /home/somebody") == ""
 
 
-def test_deepspeed_from_source_is_built_after_torch_is_there(hosts: Hosts, world: World) -> None:
-    """Without an image there is no compiled wheel of it: its source is built beside torch, offline too."""
+def test_what_is_a_source_archive_is_built_after_torch_is_there(hosts: Hosts, world: World) -> None:
+    """Without an image there is no compiled wheel of DeepSpeed, nor of what else a row compiles: both are built beside
+    torch, offline too."""
 
-    def change(folder: Path) -> None:
-        wheels = folder / "wheels"
-        (wheels / "deepspeed-0.13.1-py3-none-any.whl").unlink()
+    def source(wheels: Path, name: str) -> None:
+        ready = wheel(wheels / "made", name, "0.13.1", "import torch", requires=["torch"])
         backend = (
             "import os, shutil, torch\n"
             "def build_wheel(folder, *_):\n"
             "    assert os.environ['DS_BUILD_OPS'] == '0'\n"
-            "    return shutil.copy('deepspeed-0.13.1-py3-none-any.whl', folder).rpartition('/')[2]\n"
+            f"    return shutil.copy({ready.name!r}, folder).rpartition('/')[2]\n"
         )
         project = '[build-system]\nrequires = ["torch"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-        ready = wheel(folder / "made", "deepspeed", "0.13.1", "import torch", requires=["torch"])
-        with tarfile.open(wheels / "deepspeed-0.13.1.tar.gz", "w:gz") as archive:
-            for name, content in (
+        with tarfile.open(wheels / f"{name}-0.13.1.tar.gz", "w:gz") as archive:
+            for member, content in (
                 ("backend.py", backend.encode()),
                 ("pyproject.toml", project.encode()),
                 (ready.name, ready.read_bytes()),
             ):
-                entry = tarfile.TarInfo(f"deepspeed-0.13.1/{name}")
+                entry = tarfile.TarInfo(f"{name}-0.13.1/{member}")
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
-        shutil.rmtree(folder / "made")
-        lock(wheels)
-        edit("bundle.conf", "deepspeed image", "deepspeed source")(folder)
+        shutil.rmtree(wheels / "made")
+
+    def change(folder: Path) -> None:
+        (folder / "wheels" / "deepspeed-0.13.1-py3-none-any.whl").unlink()
+        for name in ("deepspeed", "attention"):
+            source(folder / "wheels", name)
+        lock(folder / "wheels")
+        edit("bundle.conf", "deepspeed image", "deepspeed source\nsource attention\nsource deepspeed")(folder)
 
     command = world.variant("source", change)
     with hosts() as host:
         host.good(f"{command} --only wheels")
-        assert host.good(f"{PREFIX}/venv/bin/python -c 'import deepspeed; print(1)'") == "1\n"
+        assert host.good(f"{PREFIX}/venv/bin/python -c 'import attention, deepspeed; print(1)'") == "1\n"
 
 
 def test_selinux_labels_by_fake_programs(hosts: Hosts, world: World) -> None:

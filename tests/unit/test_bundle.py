@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 import bundles
 from bundles import CREATED, Recipe, contents, noise
 from envbuild.bundle import conf, differential, manifest, provenance, sums, volumes, wheels, writing
+from envbuild.bundle.compare import compare
 from envbuild.bundle.finishing import Seals
 from envbuild.bundle.inspect import inspect
 from envbuild.bundle.tree import Tree, Unreadable
 from envbuild.bundle.verify import Verified, Wanted, verify
 from envbuild.errors import BundleError, EngineError, InputError
-from envbuild.evidence import Evidence, Host, Identity, keys
-from envbuild.evidence.signing import unseal
+from envbuild.evidence import Evidence, Host, Identity, keys, statement
+from envbuild.evidence.signing import seal, unseal
 from envbuild.model import Level, Severity
 
 
@@ -56,6 +57,22 @@ def seen(folder: Path, **wanted: Any) -> Verified:
     found = verify(folder, Wanted(**wanted))
     others = tuple(each for each in found.findings if each.rule != "bundle.signature")
     return Verified(folder=folder, manifest=found.manifest, findings=others, key=found.key, files=found.files)
+
+
+def test_what_another_one_brings_is_said(recipe: Recipe, tmp_path: Path) -> None:
+    old = recipe.write(tmp_path / "old")
+    assert compare(old, old).changes == () and compare(old, old).fresh == 0
+    rpms = {"a-2-1.x86_64.rpm": noise(1000, "a2"), "c-libs-1.0-3.el8.noarch.rpm": noise(500, "c")}
+    new = replace(recipe, rpms=rpms, image=None).write(tmp_path / "new")
+    found = {(each.kind, each.name): (each.old, each.new) for each in compare(old, new).changes}
+    assert found[("package", "a.x86_64")] == ("1-1", "2-1")
+    assert found[("package", "b.noarch")] == ("2-1", "") and found[("package", "c-libs.noarch")] == ("", "1.0-3.el8")
+    assert found[("image", "image")][1] == "" and ("bundle", "parts") in found
+    assert not {kind for kind, _ in found} & {"wheel"}
+    # As much as a differential one carries of packages and wheels; lists and scripts are in every one.
+    again = replace(recipe, rpms=rpms, image=None).write(tmp_path / "differential", base=tmp_path / "old")
+    carried = sum(file.bytes for file in again.files if file.path in (again.carried or ()) and file.part == "rpms")
+    assert compare(old, new).fresh >= carried > 1500
 
 
 # --- what it says of itself -------------------------------------------------------------------------------------------
@@ -89,6 +106,9 @@ def test_what_the_scripts_read_is_what_the_manifest_says(recipe: Recipe, tmp_pat
         (lambda m: m["files"][0].update(path="a b"), "files.0.path"),
         (lambda m: m["files"][0].update(path="manifest.json"), "made after it"),
         (lambda m: m["files"][0].update(path="rpms"), "both a file and a folder"),
+        (lambda m: m["files"].append({**m["files"][0], "path": "Doctor.pyz"}), "one file on a medium"),
+        (lambda m: m["files"].append({**m["files"][0], "path": "rpms/Packages/x.rpm"}), "of which it does not speak"),
+        (lambda m: m["files"].append({**m["files"][0], "path": "wheels/pip-1-py3-none-any.whl"}), "does not speak"),
         (lambda m: m["files"].reverse(), "not sorted"),
         (lambda m: m["files"].append(m["files"][-1]), "not sorted, or not each once"),
         (lambda m: m["rpms"]["packages"][0].update(sha256="0" * 64), "two sums of rpms/Packages/a"),
@@ -251,6 +271,20 @@ def test_a_whole_bundle_is_good_and_says_what_it_is(recipe: Recipe, tmp_path: Pa
         part: sum(f.bytes for f in made.of(part)) for part in ("rpms", "wheels", "image", "doctor")
     }
     assert said["manifest"]["image"]["level"] is None and "files" not in said["manifest"] and not said["signed"]
+
+
+def test_nothing_is_asked_of_any_network(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is verified where there is none must not wait for one (cosign #4454)."""
+    keys.make(tmp_path / "key.pem")
+    recipe.write(tmp_path / "b", Seals(dsse=keys.load_signing(tmp_path / "key.pem")))
+
+    def refused(*args: Any, **rest: Any) -> Any:
+        raise AssertionError("a socket")
+
+    monkeypatch.setattr(socket, "socket", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    found = verify(tmp_path / "b", Wanted(keys=[keys.load_public(tmp_path / "key.pub")]))
+    assert found.good and found.key is not None and inspect(tmp_path / "b").provenance
 
 
 def damaged(folder: Path, path: str) -> None:
@@ -428,6 +462,43 @@ def test_evidence_in_a_bundle_is_of_its_image_and_shows_what_is_said(recipe: Rec
         assert any(said in each.message for each in seen(tmp_path / "bad").findings), files
 
 
+def test_evidence_is_signed_by_a_key_that_is_trusted_here(recipe: Recipe, tmp_path: Path) -> None:
+    assert recipe.image is not None
+    recipe.image = replace(recipe.image, level=Level.CPU)
+    own = recipe.image.parsed().config.digest
+    for name in ("farm", "mallory"):
+        keys.make(tmp_path / f"{name}.pem")
+    farm, mallory = (keys.load_public(tmp_path / f"{name}.pub") for name in ("farm", "mallory"))
+    record = evidence_of(own, Level.CPU)
+
+    def sealed(data: bytes, name: str = "farm") -> bytes:
+        signed = statement.payload(Evidence.model_validate_json(data))
+        return json.dumps(seal(signed, keys.load_signing(tmp_path / f"{name}.pem"))).encode()
+
+    other = evidence_of(f"sha256:{'1' * 64}", Level.CPU)
+    built = evidence_of(own, Level.BUILT)
+    for number, (files, said) in enumerate((
+        ({"a.json": record, "a.dsse.json": sealed(record)}, ""),
+        # One that nobody signed beside it harms nobody.
+        ({"a.json": record, "b.json": record, "b.dsse.json": sealed(record)}, ""),
+        ({"a.json": record}, "nobody has signed images/evidence/a.json"),
+        ({"a.json": record, "a.dsse.json": sealed(record, "mallory")}, "no trusted key signed it"),
+        ({"a.json": record, "a.dsse.json": sealed(built)}, "says something else than what was signed"),
+        ({"a.json": record, "a.dsse.json": sealed(other)}, "says something else than what was signed"),
+        ({"a.json": record, "a.dsse.json": b"{" * 9000}, "no DSSE envelope"),
+        ({"a.json": record, "b.json": built, "b.dsse.json": sealed(built)}, "nobody has signed"),
+    )):  # fmt: skip
+        recipe.evidence = files
+        folder = tmp_path / str(number)
+        recipe.write(folder)
+        found = verify(folder, Wanted(keys=[farm]))
+        wrong = rules(found).get("evidence", "")
+        assert (said in wrong) if said else (wrong, found.shown.key) == ("", farm), (number, wrong)
+        # Without a key to trust it is not said that anybody's is.
+        assert (seen(folder).findings, verify(folder, Wanted()).shown.key) == ((), None)
+    assert verify(tmp_path / "0", Wanted(keys=[mallory])).shown.key is None
+
+
 # --- only what is new -------------------------------------------------------------------------------------------------
 
 
@@ -550,6 +621,12 @@ def test_volumes_are_looked_at_one_by_one_and_together_are_the_bundle(recipe: Re
     (victim / "VOLUME").write_text((victim / "VOLUME").read_text().replace("set ", "set 0")[:-1])
     with pytest.raises(BundleError):
         seen(victim)
+    # What somebody adds is told: a link is followed by nobody, a file read by nobody.
+    clean = made[-1]
+    (clean / "rpms").symlink_to("/etc") if not (clean / "rpms").exists() else (clean / "evil").symlink_to("/etc")
+    (clean / "run-me.sh").touch()
+    (clean / "lost+found").mkdir()
+    assert "link" in rules(seen(clean))["path"] and "run-me.sh" in rules(seen(clean), Severity.WARNING)["stray"]
     # Larger ones: fewer, and none of the smaller ones stays to be mixed with them.
     assert len(volumes.write(bundle, 5_000_000)) == 1 and not (tmp_path / "b.vol02").exists()
     (tmp_path / "b.vol01/VOLUME").unlink()
@@ -557,6 +634,23 @@ def test_volumes_are_looked_at_one_by_one_and_together_are_the_bundle(recipe: Re
         volumes.write(bundle, 5_000_000)
     with pytest.raises(InputError, match="leaves no room"):
         volumes.write(bundle, 100_000)
+
+
+def test_an_export_without_volumes_leaves_none_of_an_earlier_bundle(recipe: Recipe, tmp_path: Path) -> None:
+    bundle, stranger = tmp_path / "b[1]", tmp_path / "b1.vol01"
+    recipe.write(bundle)
+    made = volumes.write(bundle, 600_000)
+    stranger.mkdir()
+    (stranger / "VOLUME").touch()
+    (tmp_path / "b[1].vol77").mkdir()  # of somebody else: no volume
+    # The same bundle again: they are still its own.
+    recipe.write(bundle)
+    volumes.remove_foreign(bundle)
+    assert all(place.is_dir() for place in made)
+    recipe.rpms["c-1-1.noarch.rpm"] = noise(1000, "c")
+    recipe.write(bundle)
+    volumes.remove_foreign(bundle)
+    assert not any(place.exists() for place in made) and stranger.is_dir() and (tmp_path / "b[1].vol77").is_dir()
 
 
 # --- wheels -----------------------------------------------------------------------------------------------------------
@@ -628,7 +722,10 @@ def test_deepspeed_without_an_image_is_a_source_archive_and_what_compiles_it(tmp
     recipe = Recipe(cache=tmp_path / "cache", rpms={}, wheels=(folder, asked))
     made = recipe.write(tmp_path / "b").wheels
     assert made is not None and made.deepspeed == "source"
-    assert "compiled on the target" in made.note and "deepspeed source\n" in (tmp_path / "b/bundle.conf").read_text()
+    assert (
+        "compiled on the target" in made.note
+        and "deepspeed source\nsource deepspeed\n" in (tmp_path / "b/bundle.conf").read_text()
+    )
     digest = bundles.own(archive).sha256
     lines = f"deepspeed==0.19.8 \\\n    --hash=sha256:{digest}\n"
     assert lines in (tmp_path / "b/wheels/requirements.lock").read_text()

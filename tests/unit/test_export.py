@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from envbuild import facts, plan, sbom
 from envbuild.bundle.rpms import Checked, Nevra, Package
 from envbuild.bundle.sections import Target, Wheel, Wheels
+from envbuild.bundle.words import Label
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.matrix.load import load
-from envbuild.model import Environment, Severity
-from envbuild.pipeline.exported import Wish, parse_pairs, parse_parts, parse_volume, release_of, target_of
+from envbuild.model import Environment, Level, Severity
+from envbuild.net import Missing, NetworkError
+from envbuild.pipeline import export as exporting
+from envbuild.pipeline.exported import Wish, parse_name, parse_pairs, parse_parts, parse_volume, release_of, target_of
 from envbuild.pipeline.exported_bill import bill
+from envbuild.pipeline.exported_image import Carried
 from envbuild.pipeline.exported_parts import choose
 from envbuild.pipeline.exported_rpms import roots_of
 
@@ -37,6 +44,23 @@ def test_volumes_are_as_large_as_their_boxes_say(text: str | None, count: int | 
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(InputError, match="is no size"):
         parse_volume(text)
+
+
+@pytest.mark.parametrize(("text", "meant"), [("4.3", "4.3GB"), ("999kB", "Such as"), ("0GB", "Such as")])
+def test_what_is_no_medium_is_said_before_anything_is_fetched(text: str, meant: str) -> None:
+    with pytest.raises(InputError, match="is no medium") as told:
+        parse_volume(text)
+    assert meant in told.value.hint
+
+
+def test_the_name_of_a_bundle_can_be_a_folder() -> None:
+    assert (parse_name(None), parse_name("tools-8.8_a")) == (None, "tools-8.8_a")
+    for wrong in ("", "a/b", "..", "-rf", "a b", "ü", "a" * 61, "a\n"):
+        with pytest.raises(InputError, match="cannot be the name"):
+            parse_name(wrong)
+        # What the manifest would refuse is told before there is one.
+        with pytest.raises(ValidationError):
+            TypeAdapter(Label).validate_python(wrong)
 
 
 def test_parts_and_pairs_are_taken_in_any_order_and_each_once() -> None:
@@ -97,6 +121,22 @@ def test_a_missing_image_is_told_unless_it_was_asked_for(error: GateError | Engi
         choose(EL8, to, Wish(parts=("image",))).tried(find, EL8)  # type: ignore[arg-type]
 
 
+def test_a_registry_that_does_not_answer_may_have_the_image() -> None:
+    """The next run would give another bundle; that it has none is an answer."""
+    to = target_of(EL8, facts.load(), Wish())
+
+    def find(error: NetworkError) -> Callable[[], Carried]:
+        def fail() -> Carried:
+            raise error
+
+        return fail
+
+    with pytest.raises(NetworkError) as raised:
+        choose(EL8, to, Wish()).tried(find(NetworkError("nobody answers", hint="Try again.")), EL8)
+    assert raised.value.hint == "Try again. Or leave the image out: --what rpms,wheels,doctor"
+    assert choose(EL8, to, Wish()).tried(find(Missing("no such image")), EL8)[0] is None
+
+
 def test_the_bill_has_everything_once_and_is_the_same_bytes() -> None:
     nevra = Nevra(name="libaio", epoch="1", version="0.3", release="1.el8", arch="x86_64")
     package = Package(
@@ -119,6 +159,24 @@ def test_the_bill_has_everything_once_and_is_the_same_bytes() -> None:
         "pkg:pypi/torch@2.1"
     )
     assert f"{document['bomFormat']} {document['specVersion']}" == sbom.FORMAT
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Stands for a workbench: variables are all that is asked of it."""
+
+    environ: dict[str, str]
+
+
+def test_a_bundle_has_the_time_that_is_said_or_none_that_depends_on_today() -> None:
+    """The first day that media can name, where nothing in it has a date."""
+    assert exporting._created(Bench({"SOURCE_DATE_EPOCH": "1700000000"}), None, None) == "2023-11-14T22:13:20Z"  # type: ignore[arg-type]
+    assert exporting._created(Bench({}), None, None) == "1980-01-01T00:00:00Z"  # type: ignore[arg-type]
+    carried = Carried(reference="a/b:c", level=Level.CPU, size=1, created="2026-05-04T03:02:01.123456789Z")
+    assert exporting._created(Bench({}), None, carried) == "2026-05-04T03:02:01Z"  # type: ignore[arg-type]
+    for wrong in ("yesterday", "-1", "1", "9" * 30, ""):
+        with pytest.raises(InputError, match="SOURCE_DATE_EPOCH"):
+            exporting._created(Bench({"SOURCE_DATE_EPOCH": wrong}), None, None)  # type: ignore[arg-type]
 
 
 def test_every_finding_of_an_export_is_documented() -> None:

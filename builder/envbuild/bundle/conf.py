@@ -38,6 +38,8 @@ def _lines(manifest: Manifest) -> Iterable[tuple[str, str | int]]:
         yield "wheels_bytes", sum(each.bytes for each in manifest.of("wheels"))
         if wheels.deepspeed is not None:
             yield "deepspeed", wheels.deepspeed
+        # DeepSpeed, and whatever else the row compiles: they want torch when they are built.
+        yield from (("source", each.name) for each in wheels.packages if not each.file.endswith(".whl"))
     if (image := manifest.image) is not None:
         yield "image_path", image.path
         yield "image_ref", image.reference

@@ -10,13 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from envbuild.bundle import conf, image, wheels
 from envbuild.bundle.finding import about, several
-from envbuild.bundle.manifest import Image, Manifest
+from envbuild.bundle.manifest import Manifest
 from envbuild.bundle.tree import Tree, Unreadable
 from envbuild.bundle.words import AFTER, CONF, MANIFEST, SUMS
-from envbuild.evidence import Evidence
-from envbuild.evidence.files import ENVELOPE
-from envbuild.evidence.record import MAX_BYTES
-from envbuild.evidence.statement import decode
 from envbuild.model import Finding
 
 _MAX_TEXT = 16 << 20
@@ -63,28 +59,6 @@ def _image(tree: Tree, manifest: Manifest) -> Iterator[Finding]:
     with os.fdopen(descriptor, "rb") as file:
         for reason in image.contradictions(file, manifest.image):
             yield about("image", path, f"{path}: {reason}", "Load nothing of it: fetch or export the bundle again.")
-    yield from _evidence(tree, manifest.image)
-
-
-def _evidence(tree: Tree, wanted: Image) -> Iterator[Finding]:
-    """That the records are of this image, and prove what the manifest says that they prove."""
-    again = "Whoever made the bundle has to export it again."
-    levels = set()
-    for path in (path for path in wanted.evidence if not path.endswith(ENVELOPE)):
-        try:
-            record = Evidence.model_validate(decode(tree.read(path, MAX_BYTES)))
-        except Unreadable as error:
-            if error.missing:
-                return  # told with what is missing, or left to the base
-            record = None
-        except ValueError:  # pydantic's error is one
-            record = None
-        if record is None or record.image.config_digest != wanted.config_digest:
-            yield about("evidence", path, f"{path} is no evidence of the image in this bundle", again)
-        else:
-            levels.add(record.level)
-    if wanted.level is not None and wanted.level not in levels:
-        yield about("evidence", wanted.path, f"no evidence here shows level {wanted.level.value}", again)
 
 
 def _text(tree: Tree, path: str, wanted: bytes, otherwise: str) -> Iterator[Finding]:

@@ -35,6 +35,11 @@ _FULL_NAME = "io.containerd.image.name"
 _BLOCK = 1 << 20
 _MAX_DOCUMENT = 8 << 20
 _MAX_MEMBERS = 2000
+# Members that name the next one (POSIX pax, GNU tar), and what these have at most (bytes).
+_NAMES = frozenset({
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
+})  # fmt: skip
+_MAX_NAMES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +151,26 @@ def contradictions(file: BinaryIO, image: Image) -> Iterator[str]:
         yield printable(f"it is no archive of an image that can be read ({reason or type(error).__name__})"[:300])
 
 
+class _Bounded(tarfile.TarInfo):
+    """A member whose names are no larger than names are: tarfile reads them whole, however large they say they are."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _NAMES and self.size > _MAX_NAMES:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        return super()._proc_member(tar)  # type: ignore[misc, no-any-return]
+
+
 def _documents(file: BinaryIO) -> tuple[dict[str, bytes], dict[str, int]]:
     """Its small members and the sizes of all."""
     documents, sizes = dict[str, bytes](), dict[str, int]()
     room = _MAX_DOCUMENT
-    with tarfile.open(fileobj=file, mode="r:") as tar:
+    with tarfile.open(fileobj=file, mode="r:", tarinfo=_Bounded) as tar:
         for member in members(tar):
             if member.isdir():
                 continue
-            if not member.isreg() or member.name in sizes or len(sizes) >= _MAX_MEMBERS:
+            # A sparse one (GNU) holds what each reader puts together by itself.
+            plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+            if not plain or member.name in sizes or len(sizes) >= _MAX_MEMBERS:
                 raise ValueError(f"{member.name[:80]!r} is no file, or comes twice, or is one too many")
             sizes[member.name] = member.size
             content = tar.extractfile(member) if member.size <= room else None

@@ -40,6 +40,8 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEMA = "envbuild.bundle/1"
+# What an installation could take from a bundle: a person is told of each.
+_INSTALLED = (".rpm", ".whl")
 
 
 class Manifest(Frozen):
@@ -88,6 +90,9 @@ class Manifest(Frozen):
                 raise ValueError(f"it speaks of {path}, which is none of its files")
             if sha256 is not None and known[path].sha256 != sha256:
                 raise ValueError(f"it states two sums of {path}")
+        spoken = {path for path, _ in self._named()}
+        if silent := sorted(path for path in paths if path.endswith(_INSTALLED) and path not in spoken):
+            raise ValueError(f"it has {silent[0]}, of which it does not speak")
         if (self.base is None) != (self.carried is None):
             raise ValueError("a differential bundle names both its base and what it carries")
         if not set(self.carried or ()) <= set(paths):
@@ -112,11 +117,15 @@ class Manifest(Frozen):
 
 
 def _tree(paths: list[str]) -> None:
-    """That no file is a folder of another one.
+    """That no file is a folder of another one, and that every medium can tell them apart.
 
     Raises:
         ValueError: One is.
     """
+    plain: dict[str, str] = {}
+    for path in paths:
+        if (other := plain.setdefault(path.lower(), path)) != path:
+            raise ValueError(f"{other} and {path} are one file on a medium without upper and lower case")
     folders = {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
     if clash := sorted(folders.intersection(paths)):
         raise ValueError(f"{clash[0]} is both a file and a folder")

@@ -209,6 +209,9 @@ class _Reader:
                 sense = _SENSES[int(flags) & 14] if evr else ""
                 self._parts.setdefault(key, []).append(Relation(name=name, sense=sense, evr=evr if sense else ""))
         elif key in _SINGLE and key not in self._seen:
+            # It is told to people.
+            if not rest[0].isprintable():
+                raise ValueError(key)
             self._seen.add(key)
             self._single[key] = rest[0]
         elif key in self._many:

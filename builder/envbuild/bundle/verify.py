@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuild.bundle import consistency, manifest, provenance, signing, sums
+from envbuild.bundle import consistency, manifest, proofs, provenance, signing, sums
 from envbuild.bundle import volume as volumes
 from envbuild.bundle.finding import about, several
 from envbuild.bundle.manifest import Manifest
@@ -30,7 +30,7 @@ class Wanted:
 
     Attributes:
         fingerprint: Of the OpenPGP key, as it was told on another way than the bundle came; None: not told.
-        keys: Keys that may have signed the provenance.
+        keys: Keys that may have signed the provenance, and what the image has proved.
         base: Folder of the bundle that a differential one stands on.
     """
 
@@ -47,6 +47,7 @@ class Verified:
         manifest: None where it cannot be read.
         signer: Fingerprint of the OpenPGP key whose signature is good; empty without one.
         key: The trusted key that signed the provenance.
+        shown: What the image's evidence is worth.
         files: How many files were read whole.
         bytes: What they add up to.
         volume: Where the folder is one of several volumes: which. Then the files of the others were not looked at.
@@ -57,6 +58,7 @@ class Verified:
     findings: tuple[Finding, ...]
     signer: str = ""
     key: PublicKey | None = None
+    shown: proofs.Shown = field(default_factory=proofs.Shown)
     files: int = 0
     bytes: int = 0
     volume: volumes.Volume | None = None
@@ -111,12 +113,15 @@ class _Inspection:
         if refused := self._provenance(known, data):
             findings.append(about("provenance", PROVENANCE, refused, "Whoever exported it has to sign it again."))
         findings += self._origin(listed)
+        shown = proofs.Shown()
         if found is not None:
             findings += consistency.findings(self._tree, found, known)
+            shown = proofs.look(self._tree, found.image, self._wanted.keys)
+            findings += shown.findings
         findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
         return Verified(
             folder=folder, manifest=found, findings=tuple(findings), signer=self._signer, key=self._key,
-            files=files, bytes=size,
+            shown=shown, files=files, bytes=size,
         )  # fmt: skip
 
     def _volume(self, volume: volumes.Volume, known: dict[str, str], listed: bytes) -> Verified:

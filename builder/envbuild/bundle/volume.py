@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from envbuild.bundle.finding import about, several
 from envbuild.bundle.tree import Tree, Unreadable
-from envbuild.bundle.words import CHUNK_FOLDER, CHUNKS, EVERYWHERE, SIGNATURE, SUMS, VOLUME
+from envbuild.bundle.words import CHUNK_FOLDER, CHUNKS, DROPPINGS, EVERYWHERE, SIGNATURE, SUMS, VOLUME
 from envbuild.errors import BundleError
-from envbuild.model import Finding
+from envbuild.model import Finding, Severity
 
 _MAX_VOLUME = 4096
 _OWN = frozenset({VOLUME, CHUNKS, SUMS, SIGNATURE})
@@ -69,8 +69,15 @@ def findings(
         yield about("volume", SUMS, f"its {SUMS} is another one than its {VOLUME} names", again)
         return
     pieces = dict(_pieces(tree))
-    here = [entry for entry in tree.entries() if entry.kind == "file" and entry.path not in _OWN]
+    here = [entry for entry in tree.entries() if entry.path not in _OWN and entry.path.split("/")[0] not in DROPPINGS]
+    odd = [f"{entry.path}: {entry.kind}" for entry in here if entry.kind != "file"]
+    yield from several("path", odd, "not a plain file", "A volume has only files and folders: copy it again.")
     payload = [entry.path for entry in here if entry.path in known or entry.path in pieces]
+    stray = sorted({entry.path for entry in here if entry.kind == "file"}.difference(payload))
+    yield from several(
+        "stray", stray, "not part of the volume", "Nobody vouches for it, and nothing reads it: remove it.",
+        severity=Severity.WARNING,
+    )  # fmt: skip
     answers = tree.digests(payload, told)
     broken = [path for path, answer in answers.items()
               if isinstance(answer, Unreadable) or answer[0] != known.get(path, pieces.get(path))]  # fmt: skip

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envbuild import store
-from envbuild.bundle import manifest, sums
+from envbuild.bundle import manifest, sums, volume
+from envbuild.bundle.putting import disk_error
 from envbuild.bundle.tree import Tree, Unreadable
 from envbuild.bundle.words import (
     AFTER,
@@ -28,7 +29,6 @@ from envbuild.bundle.words import (
     SUMS,
     VOLUME,
 )
-from envbuild.bundle.writing import disk_error
 from envbuild.errors import BundleError, EngineError, InputError
 
 # What a file takes up on a medium beyond its bytes: its last sector (ISO 9660: 2 KiB), and its place in a folder.
@@ -90,7 +90,7 @@ def write(bundle: Path, limit: int) -> tuple[Path, ...]:
         place = bundle.with_name(f"{bundle.name}.vol{number:02}")
         _write(bundle, place, pieces, shared, {VOLUME: text, CHUNKS: chunks})
         made.append(place)
-    _remove_others(bundle, len(volumes))
+    remove_foreign(bundle, len(volumes))
     return tuple(made)
 
 
@@ -118,15 +118,15 @@ def plan(sizes: Mapping[str, int], known: Mapping[str, str], limit: int, shared:
     pieces = [piece for path, size in sizes.items() for piece in _cut(path, size, known[path], room)]
     for piece in sorted(pieces, key=lambda each: (-each.size, each.path)):
         need = _taken(piece.size)
-        volume = next((each for each in volumes if each.room >= need), None)
-        if volume is None:
+        place = next((each for each in volumes if each.room >= need), None)
+        if place is None:
             if len(volumes) == _MOST:
                 raise InputError(f"more than {_MOST} volumes of {limit} bytes", hint="Say a larger --volume-size.")
-            volume = _Volume(room)
-            volumes.append(volume)
-        volume.pieces.append(piece)
-        volume.room -= need
-    return tuple(tuple(sorted(volume.pieces, key=lambda each: each.path)) for volume in volumes)
+            place = _Volume(room)
+            volumes.append(place)
+        place.pieces.append(piece)
+        place.room -= need
+    return tuple(tuple(sorted(place.pieces, key=lambda each: each.path)) for place in volumes)
 
 
 def _cut(path: str, size: int, sha256: str, room: int) -> Iterator[Piece]:
@@ -170,7 +170,7 @@ def _text(name: str, number: int, count: int, pieces: Sequence[Piece]) -> bytes:
 
 def _chunks(bundle: Path, volumes: Sequence[Sequence[Piece]], known: Mapping[str, str]) -> bytes:
     """The list of the pieces of large files, in every volume the same."""
-    pieces = sorted((piece for volume in volumes for piece in volume if not piece.whole), key=lambda each: each.path)
+    pieces = sorted((piece for each in volumes for piece in each if not piece.whole), key=lambda each: each.path)
     lines: list[str] = []
     for source in dict.fromkeys(piece.source for piece in pieces):
         whole = hashlib.sha256()
@@ -247,9 +247,25 @@ def _free(place: Path) -> None:
         raise BundleError(f"{place} exists and is no volume", hint="Move it away, or export to another place.")
 
 
-def _remove_others(bundle: Path, count: int) -> None:
-    """Volumes that an earlier cut into smaller ones has left: mixed with these they would be foreign."""
-    for place in bundle.parent.glob(f"{bundle.name}.vol*"):
-        number = place.name.removeprefix(f"{bundle.name}.vol")
-        if number.isdigit() and int(number) > count and (place / VOLUME).is_file() and not place.is_symlink():
+def remove_foreign(bundle: Path, count: int = 0) -> None:
+    """Take away the volumes of earlier exports to this place: mixed with its own they would be foreign.
+
+    Args:
+        count: How many are its own; others of the same set stay where there are none.
+    """
+    bundle = bundle.absolute()
+    with Tree(bundle) as tree:
+        own = hashlib.sha256(_read(tree, SUMS, sums.MAX_BYTES)).hexdigest()
+    for place in bundle.parent.iterdir():
+        name, _, number = place.name.rpartition(".vol")
+        if name != bundle.name or not number.isdecimal() or place.is_symlink() or not (place / VOLUME).is_file():
+            continue
+        if count < int(number) and (count or not _is_of(place, own)):
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _is_of(place: Path, own: str) -> bool:
+    with contextlib.suppress(BundleError), Tree(place) as tree:
+        found = volume.read(tree)
+        return found is not None and found.set == own
+    return False

@@ -7,29 +7,23 @@ the same permissions whoever makes it, and a killed run leaves a folder that the
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from envbuild import store
 from envbuild.bundle import sums
 from envbuild.bundle.manifest import File
+from envbuild.bundle.putting import FilePart, Told, disk_error, pieces, settle_folders, written
 from envbuild.bundle.words import MANIFEST, SUMS
 from envbuild.errors import BundleError, EngineError
 from envbuild.events import Note, Sink, discard
 
-FilePart = Literal["rpms", "wheels", "image", "doctor", "common"]
-Told = Callable[[int], None]
-_BLOCK = 1 << 20
 _LINES = 4
-_LARGE = 8 << 20
-_PROGRAM = 0o755
 _PLAIN = 0o644
 
 
@@ -69,7 +63,7 @@ class Draft:
             EngineError: The disk.
         """
         place = self._place(path)
-        file = self._keep(_written(place, path, pieces, part, program=program, told=self.told))
+        file = self._keep(written(place, path, pieces, part, program=program, told=self.told))
         self._leave_out(file)
         return file
 
@@ -135,7 +129,7 @@ class Draft:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _copied(self, place: Path, path: str, source: Path, sha256: str, part: FilePart) -> File:
-        made = _written(place, path, _pieces(source), part, program=False, told=self.told)
+        made = written(place, path, pieces(source), part, program=False, told=self.told)
         if made.sha256 != sha256:
             raise BundleError(
                 f"{source}: its SHA-256 is {made.sha256[:12]}..., and {sha256[:12]}... was expected",
@@ -199,7 +193,7 @@ def drafting(
         try:
             yield draft
             draft.settle()
-            _settle_folders(work, created)
+            settle_folders(work, created)
             _swap(work, target, old)
         finally:
             draft.close()
@@ -217,6 +211,9 @@ def refuse_other(target: Path) -> None:
         EngineError: It cannot be looked at.
     """
     if not os.path.lexists(target):
+        above = next((parent for parent in target.parents if os.path.lexists(parent)), target)
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise EngineError(f"cannot make {target}: {above} cannot be written", hint="Name another place with -o.")
         return
     if target.is_symlink() or not target.is_dir():
         raise BundleError(f"{target} exists and is no folder", hint="Name another place with -o.")
@@ -245,60 +242,3 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
             raise EngineError(f"{folder} cannot be removed", hint="It is what an earlier export has left: remove it.")
-
-
-def _pieces(source: Path) -> Iterator[bytes]:
-    try:
-        with source.open("rb", buffering=0) as file:
-            while block := file.read(_BLOCK):
-                yield block
-    except OSError as error:
-        raise EngineError(f"cannot read {source}: {error.strerror}") from error
-
-
-def _written(place: Path, path: str, pieces: Iterable[bytes], part: FilePart, *, program: bool, told: Told) -> File:
-    running, size = hashlib.sha256(), 0
-    mode = _PROGRAM if program else _PLAIN
-    try:
-        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb", 0) as file:
-            for piece in pieces:
-                view = memoryview(piece)
-                while view:
-                    view = view[file.write(view) :]
-                running.update(piece)
-                size += len(piece)
-                told(len(piece))
-            os.fchmod(file.fileno(), mode)
-            # Of the small ones, which may be thousands, `_settle_folders` takes care all at once.
-            if size >= _LARGE:
-                os.fsync(file.fileno())
-    except FileExistsError as error:
-        raise BundleError(f"{path} is written twice: two different files have this name") from error
-    except OSError as error:
-        raise disk_error(place, error) from error
-    return File(path=path, bytes=size, sha256=running.hexdigest(), part=part)
-
-
-def _settle_folders(work: Path, created: str) -> None:
-    """The same times and permissions everywhere, and everything on the disk."""
-    seconds = datetime.datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()
-    try:
-        for folder, _, names in os.walk(work, topdown=False):
-            if not any(Path(folder).iterdir()):  # what would have lain there is the base's
-                Path(folder).rmdir()
-                continue
-            for name in names:
-                os.utime(Path(folder, name), (seconds, seconds))
-            Path(folder).chmod(0o755)
-            os.utime(folder, (seconds, seconds))
-        store.sync_disk(work)
-    except OSError as error:
-        raise disk_error(work, error) from error
-
-
-def disk_error(path: Path, error: OSError) -> EngineError:
-    """What a full or closed disk is called."""
-    return EngineError(
-        f"cannot write {path}: {error.strerror or error}",
-        hint="Free some space, or name a folder on another disk with -o. What was fetched is kept.",
-    )

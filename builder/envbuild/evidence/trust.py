@@ -14,7 +14,7 @@ from envbuild.evidence.record import MAX_BYTES, Evidence, printable, read_bounde
 from envbuild.evidence.signing import Refused, State
 
 # Base64 makes three bytes four; the statement around the record is small.
-_MAX_ENVELOPE = MAX_BYTES * 4 // 3 + 64 * 1024
+MAX_ENVELOPE = MAX_BYTES * 4 // 3 + 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,27 @@ def signed_by(path: Path, keys: Sequence[PublicKey]) -> Seal:
 
 def _check(path: Path, envelope: Path, keys: Sequence[PublicKey]) -> Seal:
     try:
-        data = read_bounded(envelope, _MAX_ENVELOPE)
+        data = read_bounded(envelope, MAX_ENVELOPE)
     except EngineError as error:
         raise Refused(State.UNKNOWN, error.message.removeprefix(f"{envelope}: ")) from error
-    payload, key = signing.unseal(data, keys)
+    try:
+        plain = read_bounded(path, MAX_BYTES)
+    except EngineError:
+        plain = b""
+    return fitting(plain, data, keys, path.name)
+
+
+def fitting(plain: bytes, envelope: bytes, keys: Sequence[PublicKey], name: str) -> Seal:
+    """Check the signature of a record that is in memory.
+
+    Args:
+        plain: The record, of a size that has been bounded, as the envelope.
+        name: What messages call the record.
+
+    Raises:
+        Refused: No trusted key signed it, or it says something else than what was signed.
+    """
+    payload, key = signing.unseal(envelope, keys)
     try:
         digest, predicate, record = statement.parse(payload)
     except statement.NotUnderstood as error:
@@ -69,9 +86,9 @@ def _check(path: Path, envelope: Path, keys: Sequence[PublicKey]) -> Seal:
         raise Refused(State.TAMPERED, "its subject is another image than the one in its record")
     # What envbuild reads every day is the plain record; it counts as signed when it says what was signed, and no more.
     try:
-        same = statement.canonical(statement.decode(read_bounded(path, MAX_BYTES))) == statement.canonical(predicate)
-    except (ValueError, EngineError):
+        same = statement.canonical(statement.decode(plain)) == statement.canonical(predicate)
+    except ValueError:
         same = False
     if not same:
-        raise Refused(State.TAMPERED, f"{path.name} says something else than what was signed")
+        raise Refused(State.TAMPERED, f"{name} says something else than what was signed")
     return Seal(state=State.SIGNED, key=key, record=record)

@@ -10,6 +10,7 @@ from envbuild.bundle.sections import Target
 from envbuild.bundle.words import Part
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.model import Environment, Finding, Severity
+from envbuild.net import Missing, NetworkError
 from envbuild.pipeline.exported import ARCHES, Wish, is_rpm
 from envbuild.pipeline.exported_image import Carried
 
@@ -33,18 +34,28 @@ class Choice:
         """Whether the row's lock is needed."""
         return "wheels" in self.parts or "image" in self.parts
 
+    @property
+    def without_image(self) -> tuple[Part, ...]:
+        """The parts that are left without it."""
+        return tuple(part for part in self.parts if part != "image")
+
     def tried(self, find: Callable[[], Carried], env: Environment) -> tuple[Carried | None, tuple[Finding, ...]]:
         """The image, or a finding that says why there is none.
 
         Raises:
             GateError: There is none, and it was asked for (exit 5).
-            EngineError: Nobody answers, and it was asked for (exit 3).
+            EngineError: Nobody answers, and it was asked for; or the site's registry does not (exit 3).
             FindingsError: There is one, and it is not to be believed (exit 5).
         """
         try:
             return find(), ()
         except (GateError, EngineError) as error:
             if self.insisted:
+                raise
+            # A registry that does not answer may have it: the next run would give another bundle. That there is no
+            # engine where bundles are exported is nothing unusual.
+            if isinstance(error, NetworkError) and not isinstance(error, Missing):
+                error.hint = f"{error.hint} Or leave the image out: --what {','.join(self.without_image)}".lstrip()
                 raise
             source = "; DeepSpeed goes as a source archive, and is compiled there" if "wheels" in self.parts else ""
             message = f"the bundle has no image: {error.message}{source}"

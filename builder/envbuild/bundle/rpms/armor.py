@@ -16,12 +16,15 @@ from envbuild.errors import InputError
 
 LARGEST = 1 << 20
 _BLOCK = re.compile(
-    rb"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?P<headers>(?:[A-Za-z]+: [^\n]*\n)*)\s*\n"
+    # One blank line, not any number: each could be the last one of the headers, and a hostile file has a million.
+    rb"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(?P<headers>(?:[A-Za-z]+: [^\n]*\n)*)[ \t\r]*\n"
     rb"(?P<data>[A-Za-z0-9+/=\s]*?)(?:\n=[A-Za-z0-9+/]{4}\s*)?\n?-----END PGP PUBLIC KEY BLOCK-----"
 )
 _SIGNATURE, _KEY, _SUBKEY = 2, 6, 14
 # MD5, SHA-1 and RIPEMD-160 (RFC 9580, section 9.5); certifications of a name, and a signature on the key itself.
 _WEAK, _CERTIFICATIONS = frozenset({1, 2, 3}), frozenset({0x10, 0x11, 0x12, 0x13, 0x1F})
+# That a key is not to be used any more (RFC 9580, section 5.2.1.11).
+_REVOCATION = frozenset({0x20})
 
 
 def keys(data: bytes, place: str) -> tuple[PublicKey, ...]:
@@ -40,13 +43,15 @@ def keys(data: bytes, place: str) -> tuple[PublicKey, ...]:
         for start, end in zip(starts, [*starts[1:], len(packets)], strict=True):
             prints = [_fingerprint(body) for tag, body, _ in packets[start:end] if tag in (_KEY, _SUBKEY)]
             raw = b"".join(whole for _, _, whole in packets[start:end])
-            hashes = [body[3] for tag, body, _ in packets[start:end] if tag == _SIGNATURE and _certifies(body)]
+            signatures = [body for tag, body, _ in packets[start:end] if tag == _SIGNATURE]
+            hashes = [body[3] for body in signatures if _is(body, _CERTIFICATIONS)]
             found.append(
                 PublicKey(
                     fingerprint=prints[0],
                     armored=_armor(raw),
                     ids=tuple(map(_key_id, prints)),
                     weak=bool(hashes) and set(hashes) <= _WEAK,
+                    revoked=any(_is(body, _REVOCATION) for body in signatures),
                 )
             )
     if not found:
@@ -100,9 +105,9 @@ def _fingerprint(body: bytes) -> str:
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body, usedforsecurity=False).hexdigest().upper()
 
 
-def _certifies(body: bytes) -> bool:
-    """Whether a signature says whose a key is. Versions 4 and 6 begin with version, type, key and hash algorithm."""
-    return len(body) > 3 and body[0] in (4, 6) and body[1] in _CERTIFICATIONS
+def _is(body: bytes, types: frozenset[int]) -> bool:
+    """Whether a signature is of a type. Versions 4 and 6 begin with version, type, key and hash algorithm."""
+    return len(body) > 3 and body[0] in (4, 6) and body[1] in types
 
 
 def _key_id(fingerprint: str) -> str:

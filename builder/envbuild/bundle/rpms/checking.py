@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envbuild.bundle.rpms import flaws
+from envbuild.bundle.rpms import flaws, headers
 from envbuild.bundle.rpms.planning import Plan, with_epoch
 from envbuild.bundle.rpms.results import Check, Checked, PublicKey, Signed
 from envbuild.bundle.rpms.telling import shared, step
 from envbuild.bundle.rpms.transport import CHUNK, opened
 from envbuild.bundle.rpms.types import Package, Stream
-from envbuild.errors import EnvbuildError
+from envbuild.errors import BundleError, EnvbuildError
 from envbuild.events import Sink, discard
 from envbuild.model import Finding
 
@@ -35,6 +35,8 @@ _PAYLOAD_DIGEST, _PAYLOAD_DIGEST_ALGORITHM, _MODULARITY = 5092, 5093, 5096
 # RFC 9580, section 9.5: what rpm writes as a number.
 _HASHES = {8: "sha256", 9: "sha384", 10: "sha512"}
 _MD5 = 1
+# What is read at once of a package from before rpm 4.14, at most (bytes).
+_IN_MEMORY = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,7 @@ def _look(package: Package, path: Path, keys: Sequence[PublicKey]) -> _Seen:
 
     name = str(package.nevra)
     try:
+        headers.hold(path)
         meta = rpm_rs.PackageMetadata.open(str(path))
         start = meta.package_segment_offsets().payload
         has = meta.header.entry_is_present
@@ -138,6 +141,8 @@ def _look(package: Package, path: Path, keys: Sequence[PublicKey]) -> _Seen:
         subject: Any = meta
         if not stated:
             # Nothing in the header says what the payload is: only a signature over everything does.
+            if path.stat().st_size > _IN_MEMORY:
+                raise BundleError("no digest of its payload, and too large to be read at once")
             subject = rpm_rs.Package.open(str(path))
         verifier = _verifier(keys)
         report = subject.check_signatures(verifier) if verifier else None

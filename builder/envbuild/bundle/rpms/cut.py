@@ -24,6 +24,8 @@ _END = b"</package>"
 _HEAD = 1 << 16
 # One package's: of the largest, the file lists have some MB.
 _LARGEST = 256 << 20
+# Elements in one another: real entries have four.
+_DEEPEST = 32
 _OWN_ID = re.compile(rb"""<checksum\s[^<>]*\bpkgid\s*=\s*["']YES["'][^<>]*>\s*([0-9a-fA-F]{64,128})\s*<""")
 _ATTRIBUTE_ID = re.compile(rb"""^<package\s[^<>]*?\bpkgid\s*=\s*["']([0-9a-fA-F]{64,128})["']""")
 
@@ -68,17 +70,19 @@ def _digest(data: mmap.mmap, start: int, end: int) -> str:
 
 
 def _written(document: bytes, name: str, change: Callable[[ElementTree.Element], None]) -> bytes:
+    pieces: list[str] = []
     try:
         element = ElementTree.fromstring(document)[0]
+        change(element)
+        _write(element, pieces, _DEEPEST)
     except (ElementTree.ParseError, IndexError, ValueError) as error:
         raise BundleError(f"{name}: not the XML that was expected ({error})") from error
-    change(element)
-    pieces: list[str] = []
-    _write(element, pieces)
     return ("".join(pieces) + "\n").encode()
 
 
-def _write(element: ElementTree.Element, pieces: list[str]) -> None:
+def _write(element: ElementTree.Element, pieces: list[str], left: int) -> None:
+    if not left:
+        raise ValueError("its elements are nested too deeply")
     name = _name(element.tag)
     if name is None:
         return
@@ -91,7 +95,7 @@ def _write(element: ElementTree.Element, pieces: list[str]) -> None:
         return
     pieces.append(">" + escape(text))
     for child in children:
-        _write(child, pieces)
+        _write(child, pieces, left - 1)
     pieces.append(f"</{name}>")
 
 
@@ -119,6 +123,8 @@ def located(paths: Mapping[str, str]) -> Callable[[ElementTree.Element], None]:
         digest = next(
             ("".join(child.itertext()).strip().lower() for child in element if child.tag == f"{{{COMMON}}}checksum"), ""
         )
+        if digest not in paths:
+            raise ValueError("it states two sums of a package")
         for child in element:
             if child.tag == f"{{{COMMON}}}location":
                 child.attrib.pop(_XML_BASE, None)

@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape, unescape
 
 from envbuild import store
 from envbuild.bundle.rpms.cut import FILELISTS
+from envbuild.errors import BundleError
 
 # Files that primary metadata has of every package (createrepo_c, cr_is_primary).
 _IN_PRIMARY = re.compile(r"/etc/|.*bin/|/usr/lib/sendmail$")
@@ -22,15 +23,25 @@ _IN_PRIMARY = re.compile(r"/etc/|.*bin/|/usr/lib/sendmail$")
 _ENTRY = re.compile(rb' name="(/[^"]*|\([^"]*/[^"]*)"')
 _FILE = re.compile(rb">(/[^<]*)<")
 _WORD = re.compile(r"[\s()]+")
-# A piece of this size is passed over at once, mostly (bytes).
-_CHUNK = 1 << 16
+# A piece of this size is passed over at once, mostly (bytes); one without a file in it at most so much more.
+_CHUNK, _LONGEST = 1 << 16, 1 << 20
+# Files that are asked for, and packages that have them: of a whole distribution some thousands.
+_MOST = 200_000
 _HEAD = re.compile(rb"<package\s[^<>]*>")
+_EITHER = re.compile(rb"<package\s[^<>]*>|>(/[^<]*)(?=<)")
 
 
 def asked(primary: Path) -> frozenset[str]:
-    """The files that dependencies in primary metadata name and that it does not list itself."""
+    """The files that dependencies in primary metadata name and that it does not list itself.
+
+    Raises:
+        BundleError: There are more than any repository has.
+    """
+    raw: set[bytes] = set()
     with primary.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        raw = {match.group(1) for match in _ENTRY.finditer(data)}
+        for match in _ENTRY.finditer(data):
+            raw.add(match.group(1))
+            _bounded(len(raw), primary)
     return beyond(_text(each) for each in raw)
 
 
@@ -44,22 +55,28 @@ def reduce(filelists: Path, wanted: Collection[str], target: Path) -> None:
     """Write file lists with nothing but ``wanted`` files in them.
 
     Raises:
+        BundleError: More packages have them than any repository has.
         EngineError: The disk.
     """
     raw = {form: path for path in wanted for form in _forms(path)}
-    found: dict[bytes, list[str]] = {}
+    found: dict[bytes, dict[str, None]] = {}
     with filelists.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         start, size = 0, len(data)
+        # The package that a piece begins in, and where it is known up to: nothing is looked through twice.
+        head, known = b"", 0
         while start < size:
-            end = data.find(b"<file", start + _CHUNK)
-            end = size if end < 0 else end
-            for form in raw.keys() & _FILE.findall(data, start, end):
-                at = data.find(b">" + form + b"<", start, end)
-                while at >= 0:
-                    head = _HEAD.match(data, max(0, data.rfind(b"<package", 0, at)))
-                    if head is not None:
-                        found.setdefault(head.group(0).rstrip(b"/>"), []).append(raw[form])
-                    at = data.find(b">" + form + b"<", at + 1, end)
+            end = data.find(b"<file", start + _CHUNK, start + _CHUNK + _LONGEST)
+            end = min(size, start + _CHUNK + _LONGEST) if end < 0 else end
+            if not raw.keys().isdisjoint(_FILE.findall(data, start, end)):
+                before = _HEAD.match(data, max(0, data.rfind(b"<package", known, start)))
+                head, known = before.group(0) if before is not None else head, end
+                for match in _EITHER.finditer(data, start, end):
+                    form = match.group(1)
+                    if form is None:
+                        head = match.group(0)
+                    elif head and form in raw:
+                        found.setdefault(head.rstrip(b"/>"), {})[raw[form]] = None
+                        _bounded(len(found), filelists)
             start = end
     entries = [
         head + b">" + "".join(f"<file>{escape(path)}</file>" for path in paths).encode() + b"</package>\n"
@@ -67,6 +84,14 @@ def reduce(filelists: Path, wanted: Collection[str], target: Path) -> None:
     ]
     begin = f'<?xml version="1.0" encoding="UTF-8"?>\n<filelists xmlns="{FILELISTS}" packages="{len(entries)}">\n'
     store.write_atomic(target, begin.encode() + b"".join(entries) + b"</filelists>\n")
+
+
+def _bounded(count: int, path: Path) -> None:
+    if count > _MOST:
+        raise BundleError(
+            f"{path.name}: more than {_MOST} packages with one of a few files, or as many files that are asked for",
+            hint="Tell who keeps the repository: its metadata is wrong, or made to fill the memory.",
+        )
 
 
 def _forms(path: str) -> set[bytes]:

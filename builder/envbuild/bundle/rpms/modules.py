@@ -19,7 +19,7 @@ from envbuild.bundle.rpms.transport import opened
 from envbuild.errors import BundleError
 
 # Of all modules of a distribution some 10 MB, and of one document what nothing comes near.
-_LARGEST, _LARGEST_DOCUMENT = 256 << 20, 16 << 20
+_LARGEST, _LARGEST_DOCUMENT = 64 << 20, 16 << 20
 _START = re.compile(rb"^---[^\n]*$", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z0-9._+:~^-]{1,200}")
 _NEVRA = re.compile(r"(?P<name>[^\s/]{1,200})-[0-9]+:[^\s/:-]{1,100}-[^\s/:-]{1,100}\.(?P<arch>[a-z0-9_]{1,20})")
@@ -226,7 +226,8 @@ def _document(data: dict[str, Any], raw: bytes) -> Document | None:
     for each in _list(data.get("dependencies")):
         asked = each.get("requires") if isinstance(each, dict) else None
         if isinstance(asked, dict):
-            requires.append({str(key): tuple(map(str, _list(value))) for key, value in asked.items()})
+            # Texts alone: a list in a list may stand for gigabytes of text (YAML's aliases).
+            requires.append({str(key): tuple(_texts(value)) for key, value in asked.items()})
     return Document(
         name=name,
         stream=stream,
@@ -252,4 +253,8 @@ def _list(value: object) -> list[Any]:
 def _names(data: dict[str, Any], key: str) -> Iterator[str]:
     section = data.get(key)
     rpms = section.get("rpms") if isinstance(section, dict) else None
-    return (each for each in _list(rpms) if isinstance(each, str))
+    return _texts(rpms)
+
+
+def _texts(value: object) -> Iterator[str]:
+    return (each for each in _list(value) if isinstance(each, str))

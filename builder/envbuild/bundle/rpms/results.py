@@ -44,6 +44,7 @@ class PublicKey:
         fingerprint: In upper-case hex.
         armored: The key in ASCII armor.
         ids: Key ids of it and of its subkeys.
+        revoked: Whether its owner says that nothing it signs counts.
         weak: Whether nothing better than SHA-1 says whose it is: rpm of Enterprise Linux 9 does not import such a key.
     """
 
@@ -51,6 +52,7 @@ class PublicKey:
     armored: bytes = field(repr=False)
     ids: tuple[str, ...]
     weak: bool = False
+    revoked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

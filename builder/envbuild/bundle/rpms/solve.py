@@ -13,6 +13,7 @@ from typing import Any
 from envbuild import process
 from envbuild.bundle.rpms.types import SMALL_ARCHES, Installed, Nevra, Package
 from envbuild.errors import BundleError, EngineError
+from envbuild.evidence.record import printable
 
 _WORKER = Path(__file__).with_name("worker.py")
 # Address space of the solver. A distribution with its file lists takes some 700 MB.
@@ -183,16 +184,20 @@ def _installed(each: Installed) -> dict[str, Any]:
 
 
 def _solution(answer: Mapping[str, Any]) -> Solution:
+    def told(key: str) -> tuple[str, ...]:
+        # Names out of metadata are somebody else's: no escape sequence of theirs reaches a terminal.
+        return tuple(map(printable, answer.get(key, ())))
+
     return Solution(
         name=answer["name"],
         missing=tuple(answer["missing"]),
-        near={root: tuple(names) for root, names in answer["near"].items()},
-        problems=tuple(answer["problems"]),
+        near={root: tuple(map(printable, names)) for root, names in answer["near"].items()},
+        problems=told("problems"),
         multilib_helps=answer["helps"],
         installs=tuple(sorted(map(_package, answer.get("installs", ())), key=lambda package: str(package.nevra))),
-        erases=tuple(sorted(answer.get("erases", ()))),
-        replaces=tuple(sorted(answer.get("replaces", ()))),
-        downgrades=tuple(sorted(answer.get("downgrades", ()))),
+        erases=tuple(sorted(told("erases"))),
+        replaces=tuple(sorted(told("replaces"))),
+        downgrades=tuple(sorted(told("downgrades"))),
     )
 
 

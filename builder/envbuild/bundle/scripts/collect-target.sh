@@ -12,14 +12,17 @@ usage() {
     cat <<'ENVBUILD_USAGE'
 Usage: sh collect-target.sh [-o FILE] [--name NAME]
 
-Writes what is installed on this host, line by line, for `envbuild export --target-manifest FILE` on the connected side.
-Nothing is changed here. It holds no host name, address, user or secret; read it before it leaves your site.
+Writes what is installed on this host, line by line, for the connected side:
+envbuild export ... --target-manifest FILE. Nothing is changed here. It holds no
+host name, address, user or secret; read it before it leaves your site.
 
   -o FILE        where to write it; without it to the screen
-  --name NAME    what the bundle calls this kind of host, such as "login" or "compute"; letters, digits and . _ -
+  --name NAME    what the bundle calls this kind of host, such as "login" or
+                 "compute"; letters, digits and . _ -
   -h, --help     this text
 
-Exit codes: 0 done, 2 usage, 20 this is no host with RPM packages, 21 the file cannot be written, 130 interrupted.
+Exit codes: 0 done, 2 usage, 20 this is no host with RPM packages, or its rpm
+does not answer, 21 the file cannot be written, 130 interrupted.
 
 Examples:
   sh collect-target.sh -o target.txt
@@ -114,8 +117,10 @@ packages() {
         tag=$(printf '%s' "${relation%s}" | tr '[:lower:]' '[:upper:]')
         format="${format}[$relation\\t%{${tag}FLAGS}\\t%{${tag}VERSION}\\t%{${tag}NAME}\\n]"
     done
-    rpm -qa --queryformat "${format}[file\\t%{FILENAMES}\\n]" |
+    # Whose rpm does not answer has packages all the same: a description without them would be one of another host.
+    { rpm -qa --queryformat "${format}[file\\t%{FILENAMES}\\n]" || printf 'failed\n'; } |
         awk -F'\t' '
+            $1 == "failed" { print; next }
             $1 == "package" { kept = $2 != "gpg-pubkey" }
             !kept { next }
             $1 == "file" && $2 !~ /^\/etc\/|bin\/|^\/usr\/lib\/sendmail$/ { next }
@@ -147,13 +152,16 @@ describe() {
 }
 
 # The last line counts the others: a copy that was cut short is not taken for a smaller host.
-counted() { awk '{ print } END { print "end\t" NR }'; }
+counted() { awk '$0 == "failed" { failed = 1; exit } { print } END { if (failed) exit 3; print "end\t" NR }'; }
+unlisted() { stop 20 "rpm cannot list what is installed" "rpm -qa says why; rpmdb --rebuilddb repairs its database"; }
 
 if [ -z "$out" ]; then
-    describe | counted
+    describe | counted || unlisted
 else
-    part=$out.part
-    describe | counted > "$part" || stop 21 "$out cannot be written" "name another file with -o"
+    part=$out.part code=0
+    describe | counted > "$part" || code=$?
+    [ "$code" -ne 3 ] || unlisted
+    [ "$code" -eq 0 ] || stop 21 "$out cannot be written" "name another file with -o"
     mv -f "$part" "$out" || stop 21 "$out cannot be written" "name another file with -o"
     part=''
     printf 'wrote %s: %s packages; take it to the connected side and give it to envbuild export --target-manifest\n' \

@@ -6,37 +6,50 @@
 set -eu
 umask 022
 LC_ALL=C
-export LC_ALL
+# What su leaves out.
+PATH=${PATH:-/usr/bin:/bin}:/usr/sbin:/sbin
+export LC_ALL PATH
+unset CDPATH
 
 usage() {
     cat <<'ENVBUILD_USAGE'
-Usage: sh install.sh --fingerprint FINGERPRINT [OPTION...]
+Usage: sh install.sh --fingerprint HEX [OPTION...]
 
-Installs what this bundle holds: RPM packages, Python wheels into a folder of their own, a container image. Run it again
-after any interruption: what is done is skipped, what was changed meanwhile is repaired.
+Installs what this bundle holds: RPM packages, Python wheels into a folder of
+their own, a container image. Run it again after any interruption: what is done
+is skipped, what was changed meanwhile is repaired.
 
-  --fingerprint FINGERPRINT   of the key that the bundle has to be signed with. It came to you on another way than the
-                              bundle (mail, phone, ticket): the key inside proves nothing
-  --dry-run                   verify everything, look at this host, say what would be done; change nothing
-  --only PARTS                some of rpms,wheels,image,doctor; without it everything that is in the bundle
-  --prefix DIR                where wheels, logs and the receipt go (default: /opt/envbuild/NAME)
-  --engine docker|podman      which engine gets the image (default: the one that answers)
-  --prove                     afterwards, examine and try what was installed, with the network off
-  --uninstall                 undo what an installation of this bundle changed on this host
-  --insecure-no-signature     for a bundle that nobody signed: check the sums only
-  -v, --verbose               show every line of every step
-  -h, --help                  this text
+  --fingerprint HEX        of the key that the bundle has to be signed with. It
+                           came to you on another way than the bundle (mail,
+                           phone, ticket): the key inside proves nothing
+  --dry-run                verify everything, look at this host, list what would
+                           be done; change nothing
+  --only PARTS             some of rpms,wheels,image,doctor; without it all that
+                           is in the bundle
+  --prefix DIR             where wheels, logs and the receipt go
+                           (default: /opt/envbuild/NAME)
+  --engine docker|podman   which engine gets the image (default: the one that
+                           answers)
+  --prove                  afterwards, examine and try what was installed, with
+                           the network off
+  --uninstall              undo what an installation of this bundle changed here
+  --insecure-no-signature  for a bundle that nobody signed: check the sums only
+  -v, --verbose            show every line of every step
+  -h, --help               this text
 
-Exit codes: 0 done, 2 usage, 10 signature, 11 a damaged file, 12 a missing file, 20 the bundle is for other hosts,
-21 no space, 22 FIPS, fapolicyd or noexec, 30 rpm refused the transaction (nothing was installed), 31 the transaction
-failed, 40 wheels, 50 image, 60 installed, but the proof failed, 70 not (all) undone, 130 interrupted.
+Exit codes: 0 done, 2 usage, 10 signature, 11 a damaged file, 12 a missing file,
+20 the bundle is for other hosts, 21 no space, 22 FIPS, fapolicyd or noexec,
+30 rpm refused the transaction (nothing was installed), 31 the transaction
+failed, 40 wheels, 50 image, 60 installed, but the proof failed, 70 not (all)
+undone, 130 interrupted. What to do about each: README.txt
 
 Examples:
-  sh verify.sh                                           who made it, and is it whole
-  sh install.sh --fingerprint 0123...4567 --dry-run      what would happen here
-  sh install.sh --fingerprint 0123...4567 --prove        install and prove it
-  sh install.sh --fingerprint 0123...4567 --only wheels --prefix "$HOME/envs/it"      without root
-  sh /opt/envbuild/NAME/envbuild/uninstall.sh            roll back, also without the bundle
+  sh verify.sh                                        is it whole, who made it
+  sh install.sh --fingerprint 0123...4567 --dry-run   what would happen here
+  sh install.sh --fingerprint 0123...4567 --prove     install and prove it
+  sh install.sh --fingerprint 0123...4567 --only wheels --prefix "$HOME/envs/it"
+                                                    without root
+  sh /opt/envbuild/NAME/envbuild/uninstall.sh         roll back, without bundle
 ENVBUILD_USAGE
 }
 
@@ -45,15 +58,16 @@ ENVBUILD_USAGE
 say() { printf '%s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }
 stop() { # stop CODE MESSAGE [LINE...]: what is wrong, and what to do
-    code=$1 failure=$2
+    code=$1 failure=$2 explained=yes
     printf 'error: %s\n' "$2" >&2
     shift 2
     for line in "$@"; do printf '  %s\n' "$line" >&2; done
     exit "$code"
 }
+plain() { tr -c '\040-\176\n' '[?*]'; } # no escape sequence of somebody else's reaches a terminal
 named() { # named FILE [COUNT]: its first lines, indented, and how many more there are
     limit=${2:-20}
-    sed -n "1,${limit}s/^/  /p" "$1" >&2
+    sed -n "1,${limit}s/^/  /p" "$1" | plain >&2
     more=$(($(wc -l < "$1") - limit))
     [ "$more" -le 0 ] || printf '  ... and %s more\n' "$more" >&2
 }
@@ -100,19 +114,20 @@ case $engine in
 esac
 
 here=$(cd -P "$(dirname "$0")" && pwd) || stop 12 "the folder of this script cannot be entered"
-conf() { sed -n "s/^$1 //p" "$here/bundle.conf" 2> /dev/null; } # conf KEY: its values, a line each
+believed=$here
+conf() { sed -n "s/^$1 //p" "$believed/bundle.conf" 2> /dev/null; } # conf KEY: its values, a line each
 
 # --- the end, whatever it is ------------------------------------------------------------------------------------------
 
 # What is underway: nothing yet, "changing" from the first change on. lib/receipt.sh tells the rest.
-phase=looking scratch='' holding=no failure=''
+phase=looking scratch='' holding=no failure='' explained=no
 ended() {
     code=$?
     trap '' INT TERM HUP
-    if [ "$code" -eq 1 ]; then
+    if [ "$code" -ne 0 ] && [ "$explained" = no ]; then
         # What fails without a word of ours is writing, and the command itself has said why.
-        code=21 failure="something could not be written"
-        printf 'error: something could not be written, see above\n' >&2
+        code=21 failure="a command failed: something could not be written"
+        printf 'error: a command failed, see above: something could not be written\n' >&2
         printf '  what to do: is a disk full, or read-only? df -h %s /tmp\n' "$prefix" >&2
     fi
     if [ "$phase" = changing ]; then
@@ -127,7 +142,7 @@ ended() {
 }
 trap ended EXIT
 interrupted() {
-    failure=interrupted
+    failure=interrupted explained=yes
     printf 'interrupted; run it again to go on\n' >&2
     exit 130
 }
@@ -151,7 +166,7 @@ if [ "$uninstall" = yes ]; then
         "what to do: name the folder that it was installed into: --prefix DIR"; fi
     set --
     [ "$dry_run" = no ] || set -- --dry-run
-    code=0
+    code=0 explained=yes
     sh "$own" "$@" || code=$?
     exit "$code"
 fi
@@ -159,19 +174,23 @@ fi
 # --- verify -----------------------------------------------------------------------------------------------------------
 
 started=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-say "envbuild: installing $(conf name | head -n 1) from $here"
+doing=installing
+[ "$dry_run" = no ] || doing='dry run:'
+say "envbuild: $doing $(conf name | head -n 1 | plain) from $here"
 say "verifying the bundle"
-set -- --result "$scratch/signer"
+mkdir "$scratch/verified"
+set -- --result "$scratch/verified"
 [ -z "$fingerprint" ] || set -- "$@" --fingerprint "$fingerprint"
 [ "$signed" = yes ] || set -- "$@" --insecure-no-signature
 {
     code=0
     sh "$here/verify.sh" "$@" || code=$?
     printf '%s' "$code" > "$scratch/code"
-} | sed 's/^/  /'
+} | while IFS= read -r line; do printf '  %s\n' "$line"; done
 code=$(cat "$scratch/code")
-[ "$code" -eq 0 ] || exit "$code"
-signer=$(cat "$scratch/signer")
+[ "$code" -eq 0 ] || { explained=yes; exit "$code"; }
+signer=$(cat "$scratch/verified/signer")
+sums=$scratch/verified/sums
 # The keys for packages come with the bundle, so whoever signs it decides what this host trusts.
 if [ -z "$fingerprint" ] && [ "$signed" = yes ]; then
     if [ "$dry_run" = no ]; then
@@ -181,109 +200,53 @@ if [ -z "$fingerprint" ] && [ "$signed" = yes ]; then
     fi
     warn "going on without --fingerprint, as nothing is changed"
 fi
-for each in bundle.conf lib/host.sh lib/rpms.sh lib/wheels.sh lib/image.sh lib/prove.sh lib/receipt.sh lib/uninstall.sh; do
-    cut -c67- "$here/SHA256SUMS" | grep -qxF "$each" || stop 12 "SHA256SUMS does not know $each" \
+# The medium may change from now on, where others can write to it. What is run or believed is a copy that is held to the
+# sums that were verified; packages, wheels and image are held to keys, hashes and digests out of it.
+believed=$scratch/believed
+cut -c67- "$sums" | grep -Ex '(lib|keys|probes)/[^/]*|bundle\.conf|doctor\.pyz|wheels/(requirements\.lock|pip-[0-9][^/]*\.whl)' \
+    > "$scratch/copied"
+awk 'NR == FNR { copied[$0]; next } substr($0, 67) in copied' "$scratch/copied" "$sums" > "$scratch/copied-sums"
+while read -r each; do
+    mkdir -p "$(dirname "$believed/$each")"
+    cp "$here/$each" "$believed/$each" 2> "$scratch/said" || named "$scratch/said" 1
+done < "$scratch/copied"
+(cd "$believed" && sha256sum -c "$scratch/copied-sums" 2> /dev/null) > "$scratch/said" || {
+    grep -v ': OK$' "$scratch/said" > "$scratch/changed" || true
+    named "$scratch/changed"
+    stop 11 "files of the bundle changed after they were verified, or /tmp is full (df -h /tmp)" \
+        "what to do: copy the bundle to a place where nobody else can write, and run this again"
+}
+for each in bundle.conf lib/host.sh lib/image.sh lib/prove.sh lib/receipt.sh lib/rpms.sh lib/steps.sh lib/uninstall.sh \
+    lib/wanted.sh lib/wheels.sh; do
+    grep -qxF "$each" "$scratch/copied" || stop 12 "SHA256SUMS does not know $each" \
         "what to do: export the bundle again; this one is of another version"
 done
 # shellcheck source=lib/receipt.sh
-. "$here/lib/receipt.sh"
+. "$believed/lib/receipt.sh"
+# shellcheck source=lib/steps.sh
+. "$believed/lib/steps.sh"
+# shellcheck source=lib/wanted.sh
+. "$believed/lib/wanted.sh"
 # shellcheck source=lib/host.sh
-. "$here/lib/host.sh"
+. "$believed/lib/host.sh"
 # shellcheck source=lib/rpms.sh
-. "$here/lib/rpms.sh"
+. "$believed/lib/rpms.sh"
 # shellcheck source=lib/wheels.sh
-. "$here/lib/wheels.sh"
+. "$believed/lib/wheels.sh"
 # shellcheck source=lib/image.sh
-. "$here/lib/image.sh"
+. "$believed/lib/image.sh"
 # shellcheck source=lib/prove.sh
-. "$here/lib/prove.sh"
+. "$believed/lib/prove.sh"
 
 # --- what is to be done -----------------------------------------------------------------------------------------------
 
-[ "$(conf schema)" = 1 ] || stop 12 "bundle.conf has the form '$(conf schema)', and this installer reads form 1"
-name=$(conf name)
-case $name in
-    '' | *[!A-Za-z0-9._-]* | .* | -*) stop 12 "bundle.conf: '$name' is no name of a bundle" ;;
-esac
-each_part() { for part in $parts; do printf '%s\n' "$part"; done; }
-has() { each_part | grep -qx "$1"; }
-parts=$(conf part | tr '\n' ' ')
-for each in $only; do
-    has "$each" || stop 2 "--only $each: this bundle has ${parts% }"
-done
-[ -z "$only" ] || parts="$only "
-[ -n "$parts" ] || stop 12 "bundle.conf names no parts" "what to do: export the bundle again"
-for each in "rpms rpms/repodata/repomd.xml" "wheels wheels/requirements.lock" "image $(conf image_path)" \
-    "doctor doctor.pyz"; do
-    has "${each%% *}" || continue
-    cut -c67- "$here/SHA256SUMS" | grep -qxF "${each#* }" || stop 12 \
-        "the bundle has no '${each#* }', which its part ${each%% *} needs" "what to do: export the bundle again"
-done
-prefix=${prefix:-$(conf prefix)/$name}
-case $prefix in
-    /*) ;;
-    *) prefix=$(pwd)/$prefix ;;
-esac
-while [ "${prefix%/}" != "$prefix" ]; do prefix=${prefix%/}; done
-# Programs of the environment begin with "#!PREFIX/venv/bin/python", which the kernel ends at a blank and at 127 signs.
-case $prefix in
-    '' | */../* | */.. | */./*) stop 2 "--prefix: say a folder of its own, without . and .." ;;
-    *[!A-Za-z0-9._/+@=-]*) stop 2 "--prefix $prefix: only letters, digits and . _ - + @ = / can be in it" ;;
-esac
-[ ${#prefix} -le 90 ] || stop 2 "--prefix $prefix is too long: programs carry it in their first line"
-state=$prefix/envbuild
-logs=$prefix/log
-work=$prefix/tmp
-# By this a later run knows what a killed one has left running.
-export ENVBUILD_INSTALLS="$prefix"
-mine="envbuild bundle $name"
-if [ -e "$state/bundle" ] && [ "$(cat "$state/bundle")" != "$mine" ]; then
-    stop 2 "$prefix holds another bundle ($(head -n 1 "$state/bundle" | cut -c1-80)); give this one a folder of its own"
-fi
-if [ -e "$prefix" ] && [ ! -d "$prefix" ]; then stop 2 "--prefix $prefix is no folder"; fi
-if [ -d "$prefix" ] && [ ! -e "$state/bundle" ]; then
-    # A run that was killed in its first moments has left no more than this.
-    case $(ls -A "$prefix") in
-        '') ;;
-        envbuild) [ -z "$(find "$state" -mindepth 1 ! -name bundle.new)" ] || stop 2 "$prefix is not empty" ;;
-        *) stop 2 "$prefix is not empty, and nothing of envbuild; give this bundle a folder of its own: --prefix DIR" ;;
-    esac
-fi
-
+what_is_wanted
+where_it_goes
 say "looking at this host"
 look_at_host
 if has rpms; then check_packages; fi
 
-total=$(($(each_part | grep -c .) + 1))
-has rpms && total=$((total + 2))
-[ "$prove" = no ] || total=$((total + 1))
-number=0
-step() { # step NAME TITLE: the next one
-    number=$((number + 1))
-    log=$logs/$1.log
-    [ "$dry_run" = no ] || log=$scratch/$1.log
-    title=$2
-    say "[$number/$total] $title ..."
-}
-finished() { say "[$number/$total] $title: $*"; steps="${steps}$title|$*
-"; }
-steps=''
-logged() { # logged COMMAND...: its output goes to the log; with --verbose also to the screen
-    rm -f "$scratch/code"
-    {
-        status=0
-        "$@" 2>&1 || status=$?
-        printf '%s' "$status" > "$scratch/code"
-    } < /dev/null | if [ "$verbose" = yes ]; then tee -a "$log" | sed 's/^/    /'; else cat >> "$log"; fi
-    return "$(cat "$scratch/code" 2> /dev/null || echo 99)"
-}
-failed() { # failed CODE MESSAGE [LINE...]: with the last lines of the log
-    [ "$verbose" = yes ] || tail -n 25 "$log" | sed 's/^/    /' >&2
-    code=$1 message=$2
-    shift 2
-    [ "$dry_run" = yes ] || set -- "$@" "the whole output: $log"
-    stop "$code" "$message" "$@"
-}
+count_steps
 
 if [ "$dry_run" = yes ]; then
     work=$scratch
@@ -306,7 +269,7 @@ mkdir -p "$state/before" "$logs"
 rm -rf "$work"
 mkdir -p "$work"
 ln -s "$here" "$work/bundle"
-cp "$here/lib/uninstall.sh" "$state/uninstall.sh.new"
+cp "$believed/lib/uninstall.sh" "$state/uninstall.sh.new"
 mv -f "$state/uninstall.sh.new" "$state/uninstall.sh"
 
 if has rpms; then install_rpms; fi

@@ -177,7 +177,7 @@ look_at_host() {
     if has image; then find_engine; fi
     [ "$worst" -ne 0 ] || look_at_space
     if [ "$worst" -ne 0 ]; then
-        failure="$problems problem(s) with this host"
+        failure="$problems problem(s) with this host" explained=yes
         exit "$worst"
     fi
     say "  ${host_name:-$host_id} $host_arch: the bundle is for such hosts"

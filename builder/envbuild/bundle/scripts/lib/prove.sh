@@ -44,7 +44,7 @@ check_installed() {
     fi
     if has wheels; then
         modules=$(conf import | tr '\n' ' ')
-        [ -n "$modules" ] || modules=$(sed -n 's/^\(torch\|deepspeed\)==.*/\1/p' "$here/$requirements" | tr '\n' ' ')
+        [ -n "$modules" ] || modules=$(sed -n 's/^\(torch\|deepspeed\)==.*/\1/p' "$believed/$requirements" | tr '\n' ' ')
         for each in $modules; do
             logged offline "$prefix/venv/bin/python" -I -c "import $each" || failed 60 "import $each fails in $prefix/venv" \
                 "what to do: $prefix/venv/bin/python doctor.pyz --output FILE, and give that to whoever exported this bundle;" \
@@ -69,9 +69,9 @@ prove_it() {
     [ -x "$prober" ] || prober=$(command -v python3 || true)
     if [ -z "$prober" ]; then
         proved doctor '"not run: no Python 3 here"'
-    elif [ -e "$here/doctor.pyz" ]; then
+    elif [ -e "$believed/doctor.pyz" ]; then
         rm -f "$prefix/proof/doctor.json"
-        logged offline "$prober" "$here/doctor.pyz" --quiet --output "$prefix/proof/doctor.json" ||
+        logged offline "$prober" "$believed/doctor.pyz" --quiet --output "$prefix/proof/doctor.json" ||
             failed 60 "doctor.pyz did not end well"
         proved doctor "$(js_file "$prefix/proof/doctor.json")"
     fi
@@ -82,7 +82,7 @@ prove_it() {
 # Training proves a row's wheels; where its GPU is missing, nothing is said instead of something else.
 prove_smoke() {
     accelerator=$(conf accelerator)
-    if ! has wheels || [ ! -e "$here/probes/zero3.py" ]; then
+    if ! has wheels || [ ! -e "$believed/probes/zero3.py" ]; then
         proved smoke '"not in this bundle"'
         return 0
     fi
@@ -97,7 +97,7 @@ prove_smoke() {
     # shellcheck disable=SC2016
     logged offline sh -c 'out=$1; shift; . "$0/env.sh"; GLOO_SOCKET_IFNAME=lo "$@" > "$out"' \
         "$prefix" "$prefix/proof/smoke.json" \
-        "$prefix/venv/bin/python" -I "$here/probes/zero3.py" --ranks "$ranks" --steps 10 --accelerator "$accelerator" \
+        "$prefix/venv/bin/python" -I "$believed/probes/zero3.py" --ranks "$ranks" --steps 10 --accelerator "$accelerator" \
         --seed 1 --timeout 600 || failed 60 "a small model does not train: $prefix/proof/smoke.json" \
         "what to do: envbuild diagnose $log, where there is envbuild, tells known causes"
     proved smoke "$(js_file "$prefix/proof/smoke.json")"

@@ -4,6 +4,7 @@
 #
 # $state/before/keys, packages, history, modules    what there was before an open step; gone when it is settled
 # $state/changed                                    what settled steps changed, a line each
+# $state/own-packages, own-keys                     what the bundle has: nothing else counts as installed by it
 
 # A symbolic link whose text says who holds it: made whole or not at all, also on network file systems.
 process_began() { sed -n 's/.*) //; /^[ZX] /!p' "/proc/$1/stat" 2> /dev/null | cut -d' ' -f20; }
@@ -61,23 +62,43 @@ take_lock() {
 before() { # before NAME COMMAND...: keep what there is, unless a killed run has kept it already
     kept=$state/before/$1
     shift
-    [ -e "$kept" ] || { "$@" > "$kept.new" && mv -f "$kept.new" "$kept"; }
+    [ -e "$kept" ] || { "$@" > "$kept.new" || unlisted; mv -f "$kept.new" "$kept"; }
+}
+also() { # also NAME COMMAND...: more lines of a list; those of an older bundle in this place stay
+    list=$state/$1
+    shift
+    touch "$list"
+    { cat "$list" && "$@"; } | sort -u > "$list.new"
+    mv -f "$list.new" "$list"
 }
 changed() { printf '%s\n' "$*" >> "$state/changed"; }
 
-list_packages() { rpm -qa --queryformat '%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.%{ARCH}\n' | grep -v '^gpg-pubkey-' | sort; }
-list_keys() { rpm -qa 'gpg-pubkey*' | sort; }
+# A host whose rpm does not answer has packages all the same: an empty list would make all of them ours.
+list_packages() {
+    rpm -qa --queryformat '%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.%{ARCH}\n' > "$scratch/listed" || return 1
+    grep -v '^gpg-pubkey-' "$scratch/listed" | sort
+}
+list_keys() { rpm -qa 'gpg-pubkey*' > "$scratch/listed" && sort "$scratch/listed"; }
+unlisted() {
+    stop 31 "rpm cannot list what is installed" "what to do: rpm -qa says why; rpmdb --rebuilddb repairs its database"
+}
+# Between a kill and now somebody else may have been at work: what the bundle has not was not installed by it.
+among() { # among LIST: of the lines on stdin those that are in the list, without their epochs
+    awk 'NR == FNR { ours[$0]; next } { plain = $0; sub(/-[0-9]+:/, "-", plain); if (plain in ours) print }' "$1" -
+}
 
 settle_keys() {
     [ -e "$state/before/keys" ] || return 0
-    list_keys | comm -13 "$state/before/keys" - | while read -r each; do changed "key $each"; done
+    list_keys > "$state/after" || return 1
+    comm -13 "$state/before/keys" "$state/after" | among "$state/own-keys" | while read -r each; do changed "key $each"; done
     rm -f "$state/before/keys"
 }
 
 settle_packages() {
     [ -e "$state/before/packages" ] || return 0
-    list_packages > "$state/after"
-    comm -13 "$state/before/packages" "$state/after" | while read -r each; do changed "installed $each"; done
+    list_packages > "$state/after" || return 1
+    comm -13 "$state/before/packages" "$state/after" | among "$state/own-packages" |
+        while read -r each; do changed "installed $each"; done
     comm -23 "$state/before/packages" "$state/after" | while read -r each; do changed "replaced $each"; done
     last=$(cat "$state/before/history" 2> /dev/null || echo 0)
     history_since "${last:-0}" | while read -r each; do changed "history $each"; done
@@ -85,14 +106,14 @@ settle_packages() {
 }
 
 tell_changes() { # tell_changes CODE: for people, whatever the end was
-    settle_keys
-    settle_packages
+    settle_keys || true
+    settle_packages || true
     touch "$state/changed"
     if [ "$1" -eq 0 ] && [ "$verbose" = no ]; then
         awk '{ n[$1]++ } END {
             printf "changed on this host: packages installed %d, replaced %d; ", n["installed"], n["replaced"]
-            printf "keys %d, module streams %d, images %d", n["key"], n["module"], n["image"] }' "$state/changed"
-        printf '; the folder %s. The receipt names them all.\n' "$prefix"
+            printf "keys %d, module streams %d, images %d\n", n["key"], n["module"], n["image"] }' "$state/changed"
+        printf '  and the folder %s. The receipt names them all.\n' "$prefix"
         return 0
     fi
     printf 'changed on this host so far:\n  folder %s\n' "$prefix"
@@ -126,7 +147,7 @@ write_receipt() { # write_receipt CODE
         printf '{\n  "schema": "envbuild.receipt/1",\n  "result": "%s",\n  "exit_code": %d,\n  "failure": %s,\n' "$result" "$1" \
             "$(if [ "$1" -eq 0 ]; then printf null; else js "$failure"; fi)"
         printf '  "bundle": {"name": %s, "sums_sha256": "%s", "signed_by": %s, "fingerprint_given": %s},\n' "$(js "$name")" \
-            "$(sha256sum < "$here/SHA256SUMS" | cut -c1-64)" "$(if [ -n "$signer" ]; then js "$signer"; else printf null; fi)" \
+            "$(sha256sum < "$sums" | cut -c1-64)" "$(if [ -n "$signer" ]; then js "$signer"; else printf null; fi)" \
             "$(if [ -n "$fingerprint" ]; then printf true; else printf false; fi)"
         printf '  "host": {"system": %s, "release": %s, "arch": %s, "kernel": %s, "fips": %s},\n' \
             "$(js "$host_name")" "$(js "$host_version")" "$(js "$host_arch")" "$(js "$(uname -r)")" \
@@ -144,6 +165,8 @@ write_receipt() { # write_receipt CODE
         printf '    "keys": %s, "modules": %s, "images": %s},\n' "$(js_changed key)" "$(js_changed module)" "$(js_changed image)"
         printf '  "proof": {%s}\n}\n' "$proof"
     } > "$prefix/receipt.json.new"
+    # One of each run stays with the logs: a later run may have proved less.
+    cp "$prefix/receipt.json.new" "$logs/receipt-$(printf '%s' "$started" | tr -d ':-').json" || true
     mv -f "$prefix/receipt.json.new" "$prefix/receipt.json"
 }
 proof=''

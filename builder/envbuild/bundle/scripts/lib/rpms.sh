@@ -10,8 +10,8 @@ with_roots() { # with_roots COMMAND...: and the names of the packages
     set +f
     "$@"
 }
-keys() { cut -c67- "$here/SHA256SUMS" | grep '^keys/.*\.asc$' | grep -vx 'keys/bundle.asc' || true; }
-of_bundle() { sed -n 's|.*  rpms/Packages/\(.*/\)\{0,1\}\([^/]*\)\.rpm$|\2|p' "$here/SHA256SUMS" | sort; }
+keys() { cut -c67- "$sums" | grep '^keys/.*\.asc$' | grep -vx 'keys/bundle.asc' || true; }
+of_bundle() { sed -n 's|.*  rpms/Packages/\(.*/\)\{0,1\}\([^/]*\)\.rpm$|\2|p' "$sums" | sort; }
 installed() { rpm -q "$1" > /dev/null 2>&1 || rpm -q --whatprovides "$1" > /dev/null 2>&1; }
 all_installed() {
     conf root > "$scratch/roots"
@@ -28,24 +28,29 @@ all_installed() {
 write_packager_conf() {
     hosts=/etc/dnf/dnf.conf
     ours='reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags'
-    ours="$ours|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire"
+    ours="$ours|best|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire"
     case $packager in
         */yum) [ ! -e /etc/yum.conf ] || hosts=/etc/yum.conf ;;
     esac
     {
         printf '[main]\n'
-        sed -n '/^\[main\]/,/^\[[^m]/p' "$hosts" 2> /dev/null | grep -Ev "^(\\[|($ours)[[:space:]]*=)" || true
-        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 \
+        # Of its own section alone, and a line that is left out with all that continues it.
+        awk -v ours="^($ours)[ \t]*=" '
+            /^\[/ { main = $0 ~ /^\[main\]/; next }
+            /^[^ \t]/ { kept = $0 !~ ours }
+            main && kept' "$hosts" 2> /dev/null || true
+        # The best version of what is named, as it was resolved: without, what is installed already is never updated.
+        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 best=1 \
             assumeyes=1 exit_on_lock=1 color=never keepcache=0
         # Even a question is written into the history otherwise.
         [ "$dry_run" = no ] || printf '%s\n' "persistdir=$work/persist" "logdir=$work" "logfile=$work/packager.log"
         printf '%s\n' "[envbuild-$name]" "name=envbuild bundle $name" "baseurl=file://$work/bundle/rpms" enabled=1 gpgcheck=1 \
             skip_if_unavailable=0 metadata_expire=1
         # Its index is signed with the key of the bundle, as its sums are; packages with the keys of those who made them.
-        [ ! -e "$here/rpms/repodata/repomd.xml.asc" ] || printf 'repo_gpgcheck=1\n'
+        ! grep -q '  rpms/repodata/repomd\.xml\.asc$' "$sums" || printf 'repo_gpgcheck=1\n'
         conf module | grep -q ' hotfixes$' && printf 'module_hotfixes=1\n'
-        printf 'gpgkey=file://%s/bundle/keys/bundle.asc\n' "$work"
-        keys | while read -r key; do printf '    file://%s/bundle/%s\n' "$work" "$key"; done
+        printf 'gpgkey=file://%s/keys/bundle.asc\n' "$believed"
+        keys | while read -r key; do printf '    file://%s/%s\n' "$believed" "$key"; done
     } > "$work/packager.conf"
     packager_conf=$work/packager.conf
 }
@@ -76,6 +81,30 @@ try() {
         */yum) only_resolve "$@" ;;
         *) packager install --setopt=tsflags=test "$@" ;;
     esac
+}
+
+# What an earlier run has brought along with what is named, and this bundle has in another version. What a package of the host is tied to
+# stays as it is: that is no reason to refuse the rest.
+older() {
+    sed -n 's/^installed //p' "$state/changed" 2> /dev/null | sed 's/-[0-9]*:[^-]*-[^-]*$//' | sort -u > "$scratch/ours"
+    conf root | sort > "$scratch/named"
+    of_bundle | sed 's/-[^-]*-[^-]*$//' | sort -u | comm -12 "$scratch/ours" - | comm -23 - "$scratch/named" | while read -r each; do
+        rpm -q --queryformat '%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\n' "$each" 2> /dev/null | sort > "$scratch/has" || continue
+        of_bundle | comm -13 - "$scratch/has" | grep -q . && printf '%s\n' "$each"
+    done || true
+}
+update_older() {
+    [ -s "$scratch/older" ] || return 0
+    set -f
+    # shellcheck disable=SC2046 # one word each
+    set -- $(cat "$scratch/older")
+    set +f
+    updated=0
+    packager upgrade --setopt=best=0 "$@" > "$work/updated" 2>&1 || updated=$?
+    cat "$work/updated"
+    # Held back by the host, all of them: that is its right.
+    ! grep -q 'No packages marked for upgrade' "$work/updated" || updated=0
+    return "$updated"
 }
 
 history() { "$packager" -c "$work/packager.conf" history "$@" 2> /dev/null; }
@@ -110,7 +139,7 @@ check_packages() {
     keys > "$scratch/keys"
     [ -s "$scratch/keys" ] || stop 12 "the bundle has no key for its packages (keys/*.asc)" "what to do: export it again"
     while read -r key; do
-        rpm --dbpath "$scratch/rpmdb" --import "$here/$key" > "$scratch/said" 2>&1 || {
+        rpm --dbpath "$scratch/rpmdb" --import "$believed/$key" > "$scratch/said" 2>&1 || {
             named "$scratch/said" 5
             stop 30 "rpm does not take the key $key" \
                 "what to do: its algorithm may be forbidden on this host (SHA-1 is, from release 9 on):" \
@@ -122,11 +151,20 @@ check_packages() {
         cd "$here/rpms/Packages" && find . -name '*.rpm' -exec \
             rpm --dbpath "$scratch/rpmdb" --define '_pkgverify_level all' -K {} + 2>&1
     ) > "$scratch/signatures" || true
-    if grep -Ev ': (digests signatures OK|.*(pgp|gpg|rsa).* OK)$' "$scratch/signatures" > "$scratch/unsigned"; then
+    # Older ones name each check, what is wrong in capitals: "rsa sha1 MD5 NOT OK".
+    {
+        grep 'NOT OK' "$scratch/signatures"
+        grep -Ev ': (digests signatures OK|.*(pgp|gpg|rsa).* OK)$' "$scratch/signatures"
+    } > "$scratch/unsigned" || true
+    if [ -s "$scratch/unsigned" ]; then
         named "$scratch/unsigned"
         stop 10 "packages of the bundle are not signed with a key of the bundle, or were changed" \
             "what to do: export it again; this check is made there too, so ask who changed it"
     fi
+    # One that rpm did not even name was not looked at.
+    [ "$(wc -l < "$scratch/signatures")" -ge "$(of_bundle | grep -c .)" ] || stop 10 \
+        "rpm looked at $(wc -l < "$scratch/signatures") of $(of_bundle | grep -c .) packages, and then it ended" \
+        "what to do: rpm -K says why; install nothing before it looks at all of them"
     check_streams
     say "  $(wc -l < "$scratch/signatures") packages: every signature is right"
 }
@@ -134,6 +172,11 @@ check_packages() {
 summary() { # of the packager's log: what is going to happen, and which packages of the host are replaced
     awk '/^Transaction Summary/ { on = 1; next }
         on && /^(Install|Upgrade|Downgrade|Remove|Reinstall) / { $1 = $1; printf "%s%s", sep, $0; sep = ", " }' "$log"
+}
+would_lines() { # of the packager's log: every package, and where it comes under
+    awk '/^(Installing|Upgrading|Updating|Downgrading|Removing|Reinstalling)[a-z ]*:/ { on = 1; print; next }
+        /^[^ ]/ || /^$/ { on = 0 }
+        on { print }' "$log"
 }
 replaced_lines() {
     awk '/^(Upgrading|Updating|Updating for dependencies|Downgrading|Removing|Reinstalling):/ { on = 1; print; next }
@@ -154,19 +197,18 @@ would_rpms() {
         told="$(conf rpm_count) packages; whether they fit is only told to root"
         ! all_installed || told='all are installed'
         finished "$told"
-        number=$((number + 1))
         return 0
     fi
     write_packager_conf
     [ ! -s "$scratch/streams" ] || printf 'module_hotfixes=1\n' >> "$work/packager.conf"
     # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
     logged with_roots only_resolve || refused
-    replaced_lines | sed 's/^/  /'
+    would_lines | sed 's/^/  /'
+    older | sed 's/^/  update, where what is installed allows it: /'
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
-    number=$((number + 1))
 }
 take_back() { # what the transaction needed, when it was refused
-    settle_keys
+    settle_keys || true
     sed -n 's/^key //p' "$state/changed" > "$scratch/taken" 2> /dev/null || true
     while read -r each; do rpm -e --allmatches "$each" > /dev/null 2>&1 || true; done < "$scratch/taken"
     sed -n 's/^module //p' "$state/changed" > "$scratch/taken" 2> /dev/null || true
@@ -180,11 +222,13 @@ install_rpms() {
     write_packager_conf
     first=yes
     ! grep -q '^installed ' "$state/changed" 2> /dev/null || first=no
+    also own-packages of_bundle
+    also own-keys rpm --dbpath "$scratch/rpmdb" -qa 'gpg-pubkey*'
     before history history_top
     before packages list_packages
     before keys list_keys
-    while read -r key; do logged rpm --import "$here/$key" || failed 30 "rpm does not take the key $key"; done < "$scratch/keys"
-    settle_keys
+    while read -r key; do logged rpm --import "$believed/$key" || failed 30 "rpm does not take the key $key"; done < "$scratch/keys"
+    settle_keys || unlisted
     while read -r each; do
         changed "module $each"
         logged packager module enable "$each" || {
@@ -197,29 +241,36 @@ install_rpms() {
         refused
     }
     replaced_lines | sed 's/^/  /'
-    if grep -q '^Nothing to do' "$log"; then
+    older > "$scratch/older"
+    if grep -q '^Nothing to do' "$log" && [ ! -s "$scratch/older" ]; then
         finished "all packages are installed"
         step rpms "installing packages"
         finished "nothing to do"
     else
-        finished "rpm accepts: $(summary)"
+        told=$(summary)
+        finished "rpm accepts: ${told:-nothing new of what is named}"
         step rpms "installing packages"
         say "  until this is done do not switch the host off; Ctrl-C is ignored"
         : > "$log"
         trap '' INT TERM HUP
         code=0
         logged with_roots packager install || code=$?
+        [ "$code" -ne 0 ] || logged update_older || code=$?
         trap interrupted INT TERM HUP
-        settle_packages
+        settle_packages || unlisted
         if [ "$code" -ne 0 ] && ! grep -q '^Running transaction$' "$log" && grep -Eqi 'transaction (check|test) error' "$log"; then
             [ "$first" = no ] || take_back
             refused
         fi
         [ "$code" -eq 0 ] || failed 31 "the transaction failed; what was installed until then is listed below" \
             "what to do: the lines above name the package and its script; run this again when the cause is gone"
-        finished "$(summary | sed 's/^$/done/')"
+        told=$(summary)
+        finished "${told:-nothing to do}"
     fi
-    settle_packages
+    settle_packages || unlisted
+    older > "$scratch/kept"
+    [ ! -s "$scratch/kept" ] ||
+        say "  not in the bundle's version, as this host holds or has updated them: $(tr '\n' ' ' < "$scratch/kept")"
     # yum 3 is content when it found some of them.
     conf root > "$scratch/roots"
     while read -r root; do

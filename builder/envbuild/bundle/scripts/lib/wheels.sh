@@ -26,11 +26,11 @@ clean() {
 }
 requirements=wheels/requirements.lock
 wheels_key() {
-    { printf '%s\n' "$prefix" "$(conf python)" "$(conf deepspeed)"; grep '  wheels/' "$here/SHA256SUMS"; } | sha256sum | cut -c1-64
+    { printf '%s\n' "$prefix" "$(conf python)" "$(conf deepspeed)"; grep '  wheels/' "$sums"; } | sha256sum | cut -c1-64
 }
 # What is installed, by name and version: a later pip install leaves no other trace.
 wheels_changed() {
-    clean "$prefix/venv/bin/python" -I - "$here/$requirements" <<'ENVBUILD_LOCKED'
+    clean "$prefix/venv/bin/python" -I - "$believed/$requirements" <<'ENVBUILD_LOCKED'
 import re, sys
 try:
     from importlib.metadata import distributions
@@ -54,7 +54,7 @@ wheels_done() {
     [ -z "$wheels_why" ]
 }
 
-wheel_count() { grep -c '  wheels/.*\.whl$' "$here/SHA256SUMS" || true; }
+wheel_count() { grep -c '  wheels/.*\.whl$' "$sums" || true; }
 
 would_wheels() {
     step wheels "Python wheels"
@@ -66,10 +66,26 @@ would_wheels() {
     fi
 }
 
-make_venv() {
+# What runs until now is put aside, and comes back when the new one fails. $state/wheels is there when one is whole; what
+# a killed run has put aside stays there for the next.
+put_aside() {
+    if [ -e "$state/wheels" ] && [ -e "$prefix/venv" ]; then
+        rm -rf "$state/venv"
+        mv "$prefix/venv" "$state/venv"
+    fi
+    [ ! -e "$state/wheels" ] || mv -f "$state/wheels" "$state/wheels.before"
     rm -rf "$prefix/venv"
+}
+put_back() {
+    [ -e "$state/venv" ] || return 0
+    rm -rf "$prefix/venv"
+    mv "$state/venv" "$prefix/venv"
+    [ ! -e "$state/wheels.before" ] || mv -f "$state/wheels.before" "$state/wheels"
+    say "  the environment that was there before was put back"
+}
+make_venv() {
     # The pip of the host may be too old for the names of the wheels; one that came along is run out of its own wheel.
-    pip_wheel=$(cut -c67- "$here/SHA256SUMS" | grep '^wheels/pip-[0-9].*\.whl$' | head -n 1 || true)
+    pip_wheel=$(cut -c67- "$sums" | grep '^wheels/pip-[0-9].*\.whl$' | head -n 1 || true)
     if [ -n "$pip_wheel" ]; then
         clean "$python" -I -m venv --without-pip "$prefix/venv"
     else
@@ -78,28 +94,31 @@ make_venv() {
 }
 pip() {
     if [ -n "$pip_wheel" ]; then
-        clean "$prefix/venv/bin/python" "$here/$pip_wheel/pip" "$@"
+        clean "$prefix/venv/bin/python" "$believed/$pip_wheel/pip" "$@"
     else
         clean "$prefix/venv/bin/python" -I -m pip "$@"
     fi
 }
 pip_install() { pip install --no-index --find-links "$work/bundle/wheels" --require-hashes --no-cache-dir "$@"; }
 
-# DeepSpeed's source wants torch when it is built, so it comes last, by itself. Its ops are compiled at their first use.
+# What is a source archive wants torch when it is built, so it comes last, by itself. DeepSpeed's ops are compiled at their
+# first use.
 split_requirements() {
-    awk -v deepspeed="$work/deepspeed.txt" -v others="$work/others.txt" '
-        /^[A-Za-z0-9]/ { out = (tolower($0) ~ /^deepspeed *(==|@)/) ? deepspeed : others }
-        { print > (out == "" ? others : out) }' "$here/$requirements"
+    conf source > "$work/names.txt"
+    awk -v sources="$work/sources.txt" -v others="$work/others.txt" '
+        FILENAME == ARGV[1] { source[$0]; next }
+        /^[A-Za-z0-9]/ { name = $0; sub(/ *[=@].*/, "", name); out = (tolower(name) in source) ? sources : others }
+        { print > (out == "" ? others : out) }' "$work/names.txt" "$believed/$requirements"
 }
 # Chained: the shell's -e does nothing in what is asked for its status.
 put_wheels() {
     make_venv || return 1
-    if [ "$(conf deepspeed)" = source ]; then
+    if [ -n "$(conf source)" ]; then
         split_requirements && pip_install -r "$work/others.txt" || return 1
         # Nothing to build by itself: pip's own builder has no torch.
-        [ ! -s "$work/deepspeed.txt" ] || pip_install --no-build-isolation --no-deps -r "$work/deepspeed.txt" || return 1
+        [ ! -s "$work/sources.txt" ] || pip_install --no-build-isolation --no-deps -r "$work/sources.txt" || return 1
     else
-        pip_install -r "$here/$requirements" || return 1
+        pip_install -r "$believed/$requirements" || return 1
     fi
     pip check
 }
@@ -128,12 +147,17 @@ install_wheels() {
         [ -z "${wheels_why-}" ] || say "  changed since: $(printf '%s' "$wheels_why" | tr '\n' ';'): all anew"
         [ -n "$python" ] || stop 40 "there is no Python $python_wanted on this host" \
             "what to do: install it; the packages of the bundle have not brought it"
-        rm -f "$state/wheels" "$log"
-        logged put_wheels || failed 40 "the wheels could not be installed" \
-            "what to do: 'hashes' and 'No matching distribution' name a wheel that is not in the bundle, or not for this" \
-            "Python ($python): export it again; 'No space left' tells itself"
+        rm -f "$log"
+        put_aside
+        logged put_wheels || {
+            put_back
+            failed 40 "the wheels could not be installed" \
+                "what to do: 'hashes' and 'No matching distribution' name a wheel that is not in the bundle, or not for this" \
+                "Python ($python): export it again; 'No space left' tells itself"
+        }
         wheels_key > "$state/wheels.new"
         mv -f "$state/wheels.new" "$state/wheels"
+        rm -rf "$state/venv" "$state/wheels.before"
         version=$(clean "$prefix/venv/bin/python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
         finished "Python $version, $(wheel_count) wheels"
     fi
@@ -143,7 +167,7 @@ install_wheels() {
 
 install_doctor() {
     step doctor "doctor"
-    cp "$here/doctor.pyz" "$prefix/doctor.pyz.new"
+    cp "$believed/doctor.pyz" "$prefix/doctor.pyz.new"
     mv -f "$prefix/doctor.pyz.new" "$prefix/doctor.pyz"
     finished "$prefix/doctor.pyz"
 }
