@@ -193,6 +193,8 @@ def test_a_dry_run_says_what_it_would_be_and_writes_nothing(site: Site) -> None:
     done = site.run(*site.argv(site.folder / "never/bundle", "--dry-run", signed=False))
     assert done.returncode == 0, done.stderr
     assert not (site.folder / "never").exists()
+    # Also what an export says only when all is done.
+    assert "export.unsigned" in done.stdout
     for text in (
         "gcc-toolset-11-runtime-1.0-1.el8.x86_64",
         "an empty system: ",
@@ -221,6 +223,10 @@ def test_what_was_exported_is_verified_and_the_same_bytes_each_time(site: Site, 
     assert (bundle / "rpms/repodata/repomd.xml.asc").is_file()
     inspected = json.loads(site.run(ENVBUILD, "bundle", "inspect", bundle, "--json").stdout)["bundle"]
     manifest = inspected["manifest"]
+    listed = site.run(ENVBUILD, "bundle", "inspect", bundle, "--list").stdout
+    assert "gcc-toolset-11-runtime-1.0-1.el8.x86_64" in listed and "deepspeed-0.13.1.tar.gz" in listed, listed
+    differs = json.loads(site.run(ENVBUILD, "bundle", "diff", bundle, bundle, "--json").stdout)
+    assert (differs["changes"], differs["fresh_bytes"]) == ([], 0)
     assert (manifest["row"], manifest["parts"]) == (ROW, ["rpms", "wheels", "doctor"])
     assert manifest["wheels"]["deepspeed"] == "source" and manifest["wheels"]["program"] == "/usr/bin/python3.11"
     installs = {each.rpartition("-1.0-")[0] for each in manifest["rpms"]["targets"][0]["installs"]}

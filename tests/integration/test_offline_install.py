@@ -579,6 +579,37 @@ def test_an_undo_leaves_what_others_need_and_says_what_it_cannot(hosts: Hosts, w
         assert host.run(f"ls {PREFIX}")[0] != 0
 
 
+def test_an_update_brings_all_that_is_newer_and_its_undo_leaves_nothing(hosts: Hosts, world: World) -> None:
+    """Also what the host's own settings would leave as it is (Debian's dnf: best=False), and what nothing asks for in a
+    newer version: a security update of a library is of that kind."""
+    first = world.variant("first", packages_of(world, {"app": Rpm(requires=("lib",)), "lib": Rpm()}, "app"))
+    newer = {"app": Rpm(version="1.1", requires=("lib",)), "lib": Rpm(version="1.1")}
+    second = world.variant("second", packages_of(world, newer, "app"))
+    with hosts() as host:
+        host.good(first)
+        said = host.good(f"{second} --dry-run")
+        assert "Upgrade 1 Package" in said and "update, where what is installed allows it: lib\n" in said, said
+        host.good(second)
+        assert host.good("rpm -q app lib").split() == ["app-1.1-1.el8.x86_64", "lib-1.1-1.el8.x86_64"]
+        # Each run's receipt stays, and says what it did.
+        assert len(host.good(f"ls {PREFIX}/log/receipt-*.json").split()) == 2
+        assert "all packages are installed" in host.good(second)
+        said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert "nothing of this bundle is left" in said and host.packages() == set(), said
+        # What the host holds back is no reason to refuse the rest, and is said.
+        host.good(f"{first}; {on_host(world, {'pinned': Rpm(requires=('lib = 1.0',))})}")
+        said = host.good(second)
+        assert "holds or has updated them: lib" in said, said
+        assert host.good("rpm -q app lib").split() == ["app-1.1-1.el8.x86_64", "lib-1.0-1.el8.x86_64"]
+        host.good(f"rpm -e pinned; sh {PREFIX}/envbuild/uninstall.sh")
+        assert host.packages() == set()
+        # What the site itself has updated since is named and stays.
+        host.good(f"{first}; rpm -e app; rpm -U '{STICK}'/second/rpms/Packages/lib-1.1-*.rpm")
+        said = host.good(f"sh {PREFIX}/envbuild/uninstall.sh")
+        assert "they stay:\n  lib-1.1-1.el8.x86_64\n" in said and host.packages() == {"lib"}, said
+        assert "app" not in said
+
+
 def test_by_the_name_of_yum(hosts: Hosts, world: World) -> None:
     """The way that is taken where there is no dnf. ``yum`` is dnf here: what yum 3 says and does is not seen."""
     with hosts() as host:
@@ -631,6 +662,12 @@ def test_wheels_alone_for_somebody_without_root_and_without_fitting_hashes(hosts
         code, said = host.run(f"{carried} {place} --prove 2>&1", user="4242:4242")
         assert code == 0, said
         assert pip.name.split("-")[1] in host.good("/home/somebody/it/venv/bin/pip --version")
+        # An update that fails leaves what ran before, and the right one goes on from there.
+        code, said = host.run(f"{swapped} {place} 2>&1", user="4242:4242")
+        assert code == 40 and "was put back" in said, said
+        assert pip.name.split("-")[1] in host.good("/home/somebody/it/venv/bin/pip --version")
+        code, said = host.run(f"{carried} {place} 2>&1", user="4242:4242")
+        assert code == 0 and "up to date" in said, said
         code, said = host.run("sh /home/somebody/it/envbuild/uninstall.sh", user="4242:4242")
         assert code == 0 and host.good("ls /home/somebody") == ""
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import bundles
 from bundles import CREATED, Recipe, contents, noise
 from envbuild.bundle import conf, differential, manifest, provenance, sums, volumes, wheels, writing
+from envbuild.bundle.compare import compare
 from envbuild.bundle.finishing import Seals
 from envbuild.bundle.inspect import inspect
 from envbuild.bundle.tree import Tree, Unreadable
@@ -56,6 +57,22 @@ def seen(folder: Path, **wanted: Any) -> Verified:
     found = verify(folder, Wanted(**wanted))
     others = tuple(each for each in found.findings if each.rule != "bundle.signature")
     return Verified(folder=folder, manifest=found.manifest, findings=others, key=found.key, files=found.files)
+
+
+def test_what_another_one_brings_is_said(recipe: Recipe, tmp_path: Path) -> None:
+    old = recipe.write(tmp_path / "old")
+    assert compare(old, old).changes == () and compare(old, old).fresh == 0
+    rpms = {"a-2-1.x86_64.rpm": noise(1000, "a2"), "c-libs-1.0-3.el8.noarch.rpm": noise(500, "c")}
+    new = replace(recipe, rpms=rpms, image=None).write(tmp_path / "new")
+    found = {(each.kind, each.name): (each.old, each.new) for each in compare(old, new).changes}
+    assert found[("package", "a.x86_64")] == ("1-1", "2-1")
+    assert found[("package", "b.noarch")] == ("2-1", "") and found[("package", "c-libs.noarch")] == ("", "1.0-3.el8")
+    assert found[("image", "image")][1] == "" and ("bundle", "parts") in found
+    assert not {kind for kind, _ in found} & {"wheel"}
+    # As much as a differential one carries of packages and wheels; lists and scripts are in every one.
+    again = replace(recipe, rpms=rpms, image=None).write(tmp_path / "differential", base=tmp_path / "old")
+    carried = sum(file.bytes for file in again.files if file.path in (again.carried or ()) and file.part == "rpms")
+    assert compare(old, new).fresh >= carried > 1500
 
 
 # --- what it says of itself -------------------------------------------------------------------------------------------

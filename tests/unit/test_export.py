@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from envbuild import facts, plan, sbom
 from envbuild.bundle.rpms import Checked, Nevra, Package
 from envbuild.bundle.sections import Target, Wheel, Wheels
+from envbuild.bundle.words import Label
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.matrix.load import load
 from envbuild.model import Environment, Level, Severity
 from envbuild.net import Missing, NetworkError
 from envbuild.pipeline import export as exporting
-from envbuild.pipeline.exported import Wish, parse_pairs, parse_parts, parse_volume, release_of, target_of
+from envbuild.pipeline.exported import Wish, parse_name, parse_pairs, parse_parts, parse_volume, release_of, target_of
 from envbuild.pipeline.exported_bill import bill
 from envbuild.pipeline.exported_image import Carried
 from envbuild.pipeline.exported_parts import choose
@@ -42,6 +44,23 @@ def test_volumes_are_as_large_as_their_boxes_say(text: str | None, count: int | 
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(InputError, match="is no size"):
         parse_volume(text)
+
+
+@pytest.mark.parametrize(("text", "meant"), [("4.3", "4.3GB"), ("999kB", "Such as"), ("0GB", "Such as")])
+def test_what_is_no_medium_is_said_before_anything_is_fetched(text: str, meant: str) -> None:
+    with pytest.raises(InputError, match="is no medium") as told:
+        parse_volume(text)
+    assert meant in told.value.hint
+
+
+def test_the_name_of_a_bundle_can_be_a_folder() -> None:
+    assert (parse_name(None), parse_name("tools-8.8_a")) == (None, "tools-8.8_a")
+    for wrong in ("", "a/b", "..", "-rf", "a b", "ü", "a" * 61, "a\n"):
+        with pytest.raises(InputError, match="cannot be the name"):
+            parse_name(wrong)
+        # What the manifest would refuse is told before there is one.
+        with pytest.raises(ValidationError):
+            TypeAdapter(Label).validate_python(wrong)
 
 
 def test_parts_and_pairs_are_taken_in_any_order_and_each_once() -> None:

@@ -35,10 +35,13 @@ def read(folder: Path) -> Known:
     """
     with Tree(folder) as tree:
         try:
-            data, listed = tree.read(MANIFEST, MAX_MANIFEST), tree.read(SUMS, sums.MAX_BYTES)
+            name = MANIFEST
+            data = tree.read(name, MAX_MANIFEST)
+            name = SUMS
+            listed = tree.read(name, sums.MAX_BYTES)
         except Unreadable as error:
             raise BundleError(
-                f"{folder} is no bundle to stand on: {error}",
+                f"{folder} is no bundle: {name}: {error}",
                 hint=f"Its {MANIFEST} and {SUMS} are needed, and nothing else of it.",
             ) from error
     found, digests = manifest.parse(data, f"{folder}/{MANIFEST}"), sums.parse(listed, f"{folder}/{SUMS}")

@@ -57,7 +57,8 @@ def gpg(home: Path | None, arguments: Sequence[str], what: str, passphrase: str 
     secret = None if passphrase is None else f"{passphrase}\n".encode()
     done = process.run([*argv, *arguments], env=LOCALE, timeout=SECONDS, input=secret)
     if done.returncode != 0:
-        said = process.last_words(done.stderr, 300).replace("gpg: ", "")
+        lines = [line for line in done.stderr.splitlines() if "faked system time" not in line]
+        said = process.last_words("\n".join(dict.fromkeys(lines)), 300).replace("gpg: ", "")
         raise BundleError(
             f"{what}: {said or 'gpg failed'}", hint=f"A key with a passphrase: give it in {PASSPHRASE_VARIABLE}."
         )

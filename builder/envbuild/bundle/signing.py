@@ -144,6 +144,24 @@ def public_path(path: Path) -> Path:
     return path.with_name(f"{path.name.removesuffix('.asc')}.pub.asc")
 
 
+def fingerprints(path: Path) -> tuple[str, ...]:
+    """Of the keys in a file in ASCII armour, public or secret.
+
+    Raises:
+        InputError: It holds none.
+        BundleError: gpg is not there.
+    """
+    with gnupg.own_home() as home:
+        try:
+            found = gnupg.listed(home, "--show-keys", str(path.absolute()))
+        except BundleError as error:
+            raise InputError(f"{path}: no OpenPGP key", hint=error.message) from error
+    kinds = [record[0] for record in found]
+    # Of each key the fingerprint that comes first is its own; those of subkeys follow.
+    starts = [number for number, kind in enumerate(kinds) if kind in ("pub", "sec")]
+    return tuple(found[kinds.index("fpr", start)][9] for start in starts)
+
+
 def fingerprint_of(text: str) -> str:
     """A fingerprint as people write it: with blanks, in any case, with or without 0x.
 
@@ -247,7 +265,12 @@ def _look_up(home: Path | None, wanted: str) -> OpenPgpKey:
     try:
         found = gnupg.secret_keys(home, "--", wanted)
     except BundleError as error:
-        raise InputError(f"there is no secret key {wanted!r}: {error.message}", hint=error.hint) from error
+        if "No secret key" not in error.message:
+            raise InputError(f"there is no secret key {wanted!r}: {error.message}", hint=error.hint) from error
+        raise InputError(
+            f"--gpg-key {wanted}: neither a file nor a secret key of your keyring",
+            hint="gpg --list-secret-keys names those. To make one: envbuild key new --openpgp 'NAME <MAIL>' -o FILE",
+        ) from error
     if len(found) != 1:
         raise InputError(f"{wanted!r} means {len(found)} keys: {', '.join(found)}", hint="Name one by its fingerprint.")
     fingerprint = found[0]

@@ -44,5 +44,5 @@ MAX_MANIFEST = 64 << 20
 DROPPINGS = frozenset({"lost+found", "System Volume Information", "$RECYCLE.BIN", ".Trashes", ".DS_Store", "TRANS.TBL"})
 # In a volume, beside files of the bundle: what it is, the pieces of files that were cut, and where these lie.
 VOLUME, CHUNKS, CHUNK_FOLDER = "VOLUME", "CHUNKS", "chunks"
-# Files of the bundle that every volume has: what puts it together, and what its signature is checked with.
-EVERYWHERE = frozenset({"assemble.sh", KEY})
+# Files of the bundle that every volume has: what puts it together, what says how, and the key of its signature.
+EVERYWHERE = frozenset({"assemble.sh", "README.txt", KEY})

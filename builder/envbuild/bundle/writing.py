@@ -211,6 +211,9 @@ def refuse_other(target: Path) -> None:
         EngineError: It cannot be looked at.
     """
     if not os.path.lexists(target):
+        above = next((parent for parent in target.parents if os.path.lexists(parent)), target)
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise EngineError(f"cannot make {target}: {above} cannot be written", hint="Name another place with -o.")
         return
     if target.is_symlink() or not target.is_dir():
         raise BundleError(f"{target} exists and is no folder", hint="Name another place with -o.")

@@ -129,6 +129,8 @@ def _outcome(*, as_json: bool) -> int:
         return failure.report(_usage(error), as_json=True)
     if code == INTERRUPTED:
         message = "nothing was tagged; the next run starts clean and reuses the cache"
+        if sys.argv[1:2] == ["export"]:
+            message = "no bundle was written; run it again: it goes on with what was fetched"
         if as_json:
             return failure.report(Interrupted(message), as_json=True)
         output.narrate(f"interrupted: {message}")

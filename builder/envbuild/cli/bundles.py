@@ -9,6 +9,7 @@ import typer
 
 from envbuild.cli import bundled, output
 from envbuild.cli import options as opt
+from envbuild.errors import InputError
 
 if TYPE_CHECKING:
     from envbuild.pipeline.exported import Wish
@@ -23,7 +24,8 @@ _EPILOG = "\n\n".join(
         "look first: envbuild export rhel8-cu118 -o /srv/bundle --dry-run",
         "for hosts that have packages already: sh collect-target.sh -o web1.txt there, here --target-manifest web1.txt",
         "for DVDs: --volume-size 4.3GB. Only what is new: --base /srv/bundle-of-may",
-        "any packages of any repository: envbuild export rhel8-cu118 -o tools --what rpms --root strace --root gdb "
+        "any packages of any repository: envbuild export rhel8-cu118 -o tools --name tools --what rpms --root strace "
+        "--root gdb "
         "--repo baseos=https://mirror.example.com/rocky/8/BaseOS/x86_64/os/ --repo-key RPM-GPG-KEY-rocky",
         "For whoever installs it: docs/offline.md",
     )
@@ -31,7 +33,7 @@ _EPILOG = "\n\n".join(
 
 bundles = typer.Typer(
     no_args_is_help=True,
-    help="Look at bundles for sites without a network.",
+    help="Look at bundles for sites without a network: what is in one, and how two differ.",
     epilog="Example: envbuild bundle inspect /srv/bundle. Made by: envbuild export",
 )
 
@@ -39,7 +41,8 @@ bundles = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     app.command("export", epilog=_EPILOG)(export)
-    bundles.command("inspect", epilog="Example: envbuild bundle inspect /media/cdrom --json")(inspect)
+    bundles.command("inspect", epilog="Example: envbuild bundle inspect /media/cdrom --list")(inspect)
+    bundles.command("diff", epilog="Example: envbuild bundle diff /srv/bundle-of-may /srv/bundle")(diff)
     app.add_typer(bundles, name="bundle")
 
 
@@ -68,8 +71,8 @@ def export(
     ] = None,
     repo: Annotated[
         list[str] | None,
-        typer.Option("--repo", metavar="NAME=URL", help="RPM repository, in place of the site's; may be given again.",
-                     rich_help_panel=_RPMS),
+        typer.Option("--repo", metavar="NAME=URL", help="RPM repository (https, http, file: or a folder), in place of "
+                     "the site's; may be given again.", rich_help_panel=_RPMS),
     ] = None,
     repo_key: Annotated[
         list[str] | None,
@@ -108,6 +111,11 @@ def export(
     fips: Annotated[
         bool, typer.Option("--fips", help="For hosts in FIPS mode: take only what they accept.", rich_help_panel=_RPMS)
     ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="What it is called, in place of the row's name: it is installed "
+                     "into /opt/envbuild/NAME.", rich_help_panel=_BUNDLE),
+    ] = None,
     volume_size: Annotated[
         str | None,
         typer.Option("--volume-size", metavar="4.3GB", help="Also write volumes for media of this size, beside DIR.",
@@ -157,14 +165,17 @@ def export(
 
     wish = _wish(
         what=what, repo=repo, repo_key=repo_key, root=root, hosts=target_manifest, module=module, multilib=multilib,
-        releasever=releasever, arch=arch, fips=fips, volume=volume_size, base=base, allow_level=allow_level,
+        releasever=releasever, arch=arch, fips=fips, volume=volume_size, base=base, allow_level=allow_level, name=name,
     )  # fmt: skip
     settings = {"signing.key": key}
     done, place = None, out.expanduser().absolute()
     # Before anything is fetched for it.
     refuse_other(place)
     if base is not None and base.resolve() == place.resolve():
-        raise typer.BadParameter("-o is the folder of --base, which the new bundle would replace")
+        raise InputError(
+            f"-o is the folder of --base, which the new bundle would replace: {out}",
+            hint="Name another folder with -o.",
+        )
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings=settings) as bench:
         bench.need_signing_key()
         with exporting.signer(gpg_key, bench.environ) as openpgp:
@@ -172,22 +183,23 @@ def export(
             if not dry_run:
                 done = exporting.export(bench, planned, place, openpgp)
     if done is None:
-        bundled.print_planned(planned, json=json)
+        bundled.print_planned(planned, signed=gpg_key is not None, json=json)
     else:
         bundled.print_exported(done, json=json, quiet=quiet)
 
 
 def _wish(**said: Any) -> Wish:
     """The options, understood."""
-    from envbuild.pipeline.exported import Wish, parse_pairs, parse_parts, parse_volume
+    from envbuild.pipeline.exported import Wish, parse_name, parse_pairs, parse_parts, parse_volume
 
+    repositories = parse_pairs("--repo", said["repo"] or (), "=", "URL")
     return Wish(
         parts=parse_parts(said["what"]),
         roots=tuple(dict.fromkeys(said["root"] or ())),
-        repositories=parse_pairs("--repo", said["repo"] or (), "="),
+        repositories={name: _address(url) if url[0] in "/.~" else url for name, url in repositories.items()},
         keys=tuple(map(_address, said["repo_key"] or ())),
         hosts=tuple(said["hosts"] or ()),
-        streams=parse_pairs("--module", said["module"] or (), ":"),
+        streams=parse_pairs("--module", said["module"] or (), ":", "STREAM"),
         multilib=said["multilib"],
         releasever=said["releasever"],
         arch=said["arch"],
@@ -195,18 +207,23 @@ def _wish(**said: Any) -> Wish:
         allow_level=opt.level(said["allow_level"]),
         base=said["base"],
         volume=parse_volume(said["volume"]),
+        name=parse_name(said["name"]),
     )
 
 
 def _address(key: str) -> str:
+    """A path of this machine as an address; an address as it is."""
     return key if "://" in key else Path(key).expanduser().absolute().as_uri()
 
 
 def inspect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A bundle, or a volume of one.")],
+    listed: Annotated[bool, typer.Option("-l", "--list", help="Also every package, wheel and image.")] = False,
     json: opt.JsonOption = False,
 ) -> None:
     """Say what a bundle says of itself. Nothing of it is checked: that does envbuild verify DIR.
+
+    Licences and sources of all that is in it: its sbom.cdx.json (CycloneDX).
 
     Exit codes: 0 told, 6 it is no bundle.
     """
@@ -214,9 +231,30 @@ def inspect(
 
     found = read(folder)
     if json:
-        output.document("bundle", bundle=found.as_dict())
+        output.document("bundle.inspect", bundle=found.as_dict())
     else:
-        bundled.print_inspected(found)
+        bundled.print_inspected(found, listed=listed)
+
+
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A bundle; its manifest.json and SHA256SUMS will do.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Another one.")],
+    json: opt.JsonOption = False,
+) -> None:
+    """Say what another bundle brings: packages, wheels and image that are new, gone, or of another version.
+
+    Nothing of both is checked: that does envbuild verify DIR.
+
+    Exit codes: 0 told, 6 one is no bundle.
+    """
+    from envbuild.bundle import differential
+    from envbuild.bundle.compare import compare
+
+    found = compare(*(differential.read(folder).manifest for folder in (old, new)))
+    if json:
+        output.document("bundle.diff", changes=[change.as_dict() for change in found.changes], fresh_bytes=found.fresh)
+    else:
+        bundled.print_compared(found)
 
 
 def verify_folder(

@@ -188,7 +188,9 @@ def findings(found: Iterable[Finding], *, narrated: bool = False) -> None:
         word = _SIGNS[finding.severity.value]
         place = f"{finding.file}:{finding.line}:{finding.column}: " if finding.file else ""
         head = paint(word, _COLOURS[finding.severity.value], stream=out)
-        write(f"{place}{head} [{finding.rule}] {finding.subject}: {finding.message}")
+        # Many a message begins with what it is about, as it stands alone in --json.
+        about = "" if finding.message.startswith(f"{finding.subject} ") else f"{finding.subject}: "
+        write(f"{place}{head} [{finding.rule}] {about}{finding.message}")
         if finding.fix:
             write(f"    fix: {finding.fix}")
         if finding.source:

@@ -23,7 +23,7 @@ _EPILOG = "\n\n".join(
 
 keys = typer.Typer(
     no_args_is_help=True,
-    help="Make and show the keys that evidence is signed with.",
+    help="Make and show the keys that evidence and bundles are signed with.",
     epilog="Example: envbuild key new, then envbuild build cpu --key FILE",
 )
 
@@ -55,8 +55,7 @@ def key_new(
 
     With ENVBUILD_KEY_PASSPHRASE set, the private half is encrypted with that; build and smoke then want it too.
 
-    With --openpgp it is an RSA key for bundles (envbuild export --gpg-key), which gpgv on a site without a network
-    checks; its passphrase is ENVBUILD_GPG_PASSPHRASE.
+    With --openpgp: an RSA key for bundles (envbuild export --gpg-key); its passphrase is ENVBUILD_GPG_PASSPHRASE.
     """
     import os
 
@@ -94,12 +93,18 @@ def key_show(
     project: opt.ProjectOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Show a key's id and its public half. A private key that others can read is refused."""
+    """Show a key's id and its public half. A private key that others can read is refused.
+
+    Of an OpenPGP key, which signs bundles: its fingerprint.
+    """
     import os
 
     from envbuild.evidence import keys as pairs
 
     path = _absolute(file) if file is not None else opt.workbench(project).site.signing.key or _default()
+    if file is not None and _is_openpgp(path):
+        _show_openpgp(path, json=json)
+        return
     if pairs.is_private(path):
         secret = os.environ.get(pairs.PASSPHRASE_VARIABLE)
         _print_key(pairs.load_signing(path, passphrase=secret).public, private=path, json=json)
@@ -135,6 +140,25 @@ def _new_openpgp(user: str, out: Path | None, *, passphrase: bool, dry_run: bool
     ])  # fmt: skip
     output.narrate(f"to sign with it: envbuild export ROW -o DIR --gpg-key {path}")
     output.narrate("tell the fingerprint to those who install bundles, on another way than bundles go")
+
+
+def _is_openpgp(path: Path) -> bool:
+    try:
+        with path.open("rb") as opened:
+            return b"-----BEGIN PGP " in opened.read(4096)
+    except OSError:
+        return False
+
+
+def _show_openpgp(path: Path, *, json: bool) -> None:
+    from envbuild.bundle import signing
+
+    keys = signing.fingerprints(path)
+    if json:
+        output.document("key", keys=[{"fingerprint": each, "type": "openpgp", "file": str(path)} for each in keys])
+        return
+    for each in keys:
+        output.pairs([("fingerprint", each), ("type", "openpgp")])
 
 
 def verify(
@@ -182,6 +206,11 @@ def verify(
         return
     if fingerprint is not None or base is not None:
         raise typer.BadParameter(f"--fingerprint and --base are for bundles, and {image} is no folder")
+    if image.startswith(("/", "./", "../", "~")) or image in (".", ".."):
+        from envbuild.errors import BundleError
+
+        # No name of an image begins like that.
+        raise BundleError(f"{image}: there is no such folder", hint="Name the folder of a bundle, a row, or an image.")
     from envbuild.pipeline.prove import as_dict as finding_dict
     from envbuild.pipeline.verify import as_dict
     from envbuild.pipeline.verify import verify as run_verify

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ from envbuild.bundle.finishing import Seals, finish
 from envbuild.bundle.gnupg import PASSPHRASE_VARIABLE
 from envbuild.bundle.manifest import File, Manifest
 from envbuild.bundle.signing import Signer
-from envbuild.errors import BundleError, EnvbuildError, InputError
+from envbuild.bundle.words import SUMS
+from envbuild.errors import BundleError, EngineError, EnvbuildError, InputError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.model import Finding
 from envbuild.pipeline import exported_rpms, exported_wheels
@@ -27,6 +30,7 @@ from envbuild.pipeline.exported_parts import Choice, choose, not_signed, without
 from envbuild.pipeline.exported_writing import Planned, Progress, Writer
 from envbuild.pipeline.prepare import Target as Row
 from envbuild.pipeline.prepare import prepare, require_clean
+from envbuild.pipeline.sizes import format_media
 from envbuild.pipeline.workbench import Workbench
 
 EPOCH = "SOURCE_DATE_EPOCH"
@@ -42,6 +46,8 @@ class Exported:
     Attributes:
         signer: Fingerprint of the key that signs it; empty where nobody does.
         volumes: The folders for media.
+        sums: SHA-256 of its SHA256SUMS, which says who it is.
+        files: How many those are of; in a differential bundle also those of its base.
     """
 
     folder: Path
@@ -50,6 +56,8 @@ class Exported:
     findings: tuple[Finding, ...]
     volumes: tuple[Path, ...]
     seconds: float
+    sums: str
+    files: int
 
     @property
     def bytes(self) -> int:
@@ -64,7 +72,9 @@ class Exported:
             "name": self.manifest.name,
             "parts": list(self.manifest.parts),
             "created": self.manifest.created,
-            "files": len(self.manifest.files),
+            "sums_sha256": self.sums,
+            "files": self.files,
+            "carried": None if self.manifest.carried is None else len(self.manifest.carried),
             "bytes": self.bytes,
             "fingerprint": self.signer or None,
             "volumes": [str(path) for path in self.volumes],
@@ -77,15 +87,23 @@ def signer(key: str | None, environ: Mapping[str, str]) -> Iterator[Signer | Non
     """Open the OpenPGP key before any work is done; None without one.
 
     Raises:
-        InputError: It cannot be used.
-        BundleError: There is no gpg, or it cannot sign with it.
+        InputError: It cannot be used, or cannot sign.
+        BundleError: There is no gpg.
     """
     if key is None:
         yield None
         return
     with signing.signer(key, environ.get(PASSPHRASE_VARIABLE)) as opened:
         # A wrong passphrase is told now, and not when everything was fetched.
-        opened.sign(b"", "1980-01-01T00:00:00Z")
+        try:
+            opened.sign(b"", "1980-01-01T00:00:00Z")
+        except BundleError as error:
+            said = environ.get(PASSPHRASE_VARIABLE)
+            why = f"the passphrase in {PASSPHRASE_VARIABLE} is not its own" if said else "nobody says its passphrase"
+            raise InputError(
+                f"--gpg-key {key}: cannot sign, as it seems because {why}",
+                hint=f"{error.hint} gpg says: {error.message.rpartition(': ')[2]}",
+            ) from error
         yield opened
 
 
@@ -111,7 +129,8 @@ def plan(bench: Workbench, name: str, wish: Wish, *, dry_run: bool = False) -> P
             row = prepare(bench, name, lock_missing=not dry_run)
         except EnvbuildError as error:
             if wish.parts is None and "rpms" in choice.parts:
-                error.hint = f"{error.hint} Or leave wheels and image out: --what rpms,doctor".lstrip()
+                before = f"{error.hint.rstrip('.')}; or " if error.hint else ""
+                error.hint = f"{before}leave wheels and image out: --what rpms,doctor"
             raise
         env = row.env
     else:
@@ -145,8 +164,9 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
         EngineError: The network, the engine or the disk (exit 3).
     """
     began = time.monotonic()
-    bench.sink(PhaseStarted(phase="export", detail=f"{planned.env.name} to {folder}"))
+    bench.sink(PhaseStarted(phase="export", detail=f"{planned.name} to {folder}"))
     findings = [*planned.findings, *(() if openpgp is not None else not_signed())]
+    _room(folder, planned.carried_bytes)
     checked = exported_rpms.fetch(bench, planned.packages) if planned.packages is not None else None
     findings += checked.findings if checked is not None else ()
     known = planned.base.files if planned.base is not None else None
@@ -163,7 +183,7 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
 
         def describe(files: tuple[File, ...], carried: tuple[str, ...]) -> Manifest:
             return Manifest.model_validate({
-                "name": planned.env.name, "row": planned.env.name, "created": planned.created, "envbuild": __version__,
+                "name": planned.name, "row": planned.env.name, "created": planned.created, "envbuild": __version__,
                 "target_id": planned.row.rendering.target_id if planned.row else None,
                 "accelerator": planned.env.accelerator, "target": planned.to, "parts": planned.parts, "files": files,
                 "base": planned.base.base if planned.base else None, "carried": carried if planned.base else None,
@@ -172,16 +192,33 @@ def export(bench: Workbench, planned: Planned, folder: Path, openpgp: Signer | N
 
         made = finish(draft, describe, Seals(openpgp=openpgp, dsse=bench.signing_key))
         progress.done()
+    listed = (folder / SUMS).read_bytes()
     if planned.wish.volume is not None:
         cut = volumes.write(folder, planned.wish.volume)
     else:
         cut = ()
         volumes.remove_foreign(folder)
-    bench.sink(PhaseDone(phase="export", seconds=time.monotonic() - began, detail=f"{len(made.files)} files"))
+    bench.sink(PhaseDone(phase="export", seconds=time.monotonic() - began, detail=f"{len(listed.splitlines())} files"))
     return Exported(
         folder=folder, manifest=made, signer=openpgp.key.fingerprint if openpgp else "", volumes=cut,
         findings=tuple(dict.fromkeys(findings)), seconds=time.monotonic() - began,
+        sums=hashlib.sha256(listed).hexdigest(), files=len(listed.splitlines()),
     )  # fmt: skip
+
+
+def _room(folder: Path, need: int) -> None:
+    """That the bundle has room where it goes, before hours are spent on what goes in.
+
+    Raises:
+        EngineError: It has not.
+    """
+    place = next(parent for parent in folder.parents if parent.exists())
+    free = shutil.disk_usage(place).free
+    if free < need:
+        raise EngineError(
+            f"{place}: about {format_media(need)} are needed for the bundle, and {format_media(free)} are free",
+            hint="Free some space, or name a folder on another disk with -o.",
+        )
 
 
 @contextlib.contextmanager

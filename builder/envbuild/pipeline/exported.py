@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envbuild.bundle.sections import Target
-from envbuild.bundle.words import PARTS, Part
+from envbuild.bundle.words import PARTS, PREFIX, Part
 from envbuild.errors import InputError
 from envbuild.facts import Facts
 from envbuild.model import Environment, Level
@@ -18,6 +18,9 @@ ARCHES: Mapping[str, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(b|[kmgt]i?b)?", re.IGNORECASE | re.ASCII)
 _FACTORS = {"b": 1, **{f"{unit}b": 1000 ** (n + 1) for n, unit in enumerate("kmgt")},
             **{f"{unit}ib": 1024 ** (n + 1) for n, unit in enumerate("kmgt")}}  # fmt: skip
+_LEAST_VOLUME = 10**6
+# As a bundle's manifest takes it.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 _RELEASEVER = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}")
 _FAMILY = re.compile(r"([a-z]+)([0-9]+)")
 # How Debian and Ubuntu call a release in names of images: debian:12, ubuntu:22.04.
@@ -42,6 +45,7 @@ class Wish:
         allow_level: A level of the image below what the row requires that is enough.
         base: The bundle that a differential one stands on.
         volume: Bytes of a medium; None: no volumes.
+        name: What the bundle is called, and so the folder that it is installed into; None: as the row.
     """
 
     parts: tuple[Part, ...] | None = None
@@ -57,6 +61,7 @@ class Wish:
     allow_level: Level | None = None
     base: Path | None = None
     volume: int | None = None
+    name: str | None = None
 
 
 def parse_parts(text: str | None) -> tuple[Part, ...] | None:
@@ -86,23 +91,46 @@ def parse_volume(text: str | None) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise InputError(f"--volume-size: {text[:40]!r} is no size", hint="Say it as 4.3GB, 650MB or 4GiB.")
-    return int(float(match[1]) * _FACTORS[(match[2] or "b").lower()])
+    size = int(float(match[1]) * _FACTORS[(match[2] or "b").lower()])
+    if size < _LEAST_VOLUME:
+        # Told now, and not when everything was fetched and written.
+        unit = "" if match[2] else f" Without a unit these are bytes: did you mean {match[1]}GB?"
+        raise InputError(f"--volume-size: {text.strip()} is no medium: 1MB at least", hint=f"Such as 4.3GB.{unit}")
+    return size
 
 
-def parse_pairs(option: str, texts: Iterable[str], between: str) -> dict[str, str]:
+def parse_name(text: str | None) -> str | None:
+    """``--name``: a word that can be a folder.
+
+    Raises:
+        InputError: It cannot.
+    """
+    if text is not None and not _NAME.fullmatch(text):
+        raise InputError(
+            f"--name: {text[:80]!r} cannot be the name of a bundle",
+            hint="Letters, digits and . _ - can be in it, 60 at most, the first a letter or a digit: it is installed "
+            f"into {PREFIX}/NAME.",
+        )
+    return text
+
+
+def parse_pairs(option: str, texts: Iterable[str], between: str, value: str = "VALUE") -> dict[str, str]:
     """``NAME=URL`` and ``NAME:STREAM``, by name.
+
+    Args:
+        value: What messages call the part behind the sign.
 
     Raises:
         InputError: One is none, or a name comes twice.
     """
     found: dict[str, str] = {}
     for text in texts:
-        name, sign, value = text.partition(between)
-        if not name or not sign or not value:
-            raise InputError(f"{option}: {text[:80]!r} is not of the form {option} NAME{between}VALUE")
+        name, sign, said = text.partition(between)
+        if not name or not sign or not said:
+            raise InputError(f"{option}: {text[:80]!r} is not of the form {option} NAME{between}{value}")
         if name in found:
             raise InputError(f"{option}: {name} is named twice")
-        found[name] = value
+        found[name] = said
     return found
 
 
@@ -131,7 +159,10 @@ def target_of(env: Environment, facts: Facts, wish: Wish) -> Target:
         if not _RELEASEVER.fullmatch(releasever):
             raise InputError(f"--releasever: {releasever[:40]!r} is no release", hint=f"Such as {major}.8")
         if int(releasever.split(".")[0]) != major:
-            raise InputError(f"--releasever {releasever}: the row {env.name} is for release {major}")
+            raise InputError(
+                f"--releasever {releasever}: the row {env.name} is for release {major}",
+                hint=f"Say {major}.N, or take another row: envbuild list",
+            )
     arch = wish.arch or ARCHES[env.platforms[0]]
     return Target(distro=distro, major=major, releasever=releasever, arch=arch, fips=wish.fips)
 

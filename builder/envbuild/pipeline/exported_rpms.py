@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from envbuild.bundle import rpms, target
-from envbuild.bundle.rpms import Checked, Request, System
+from envbuild.bundle.rpms import Checked, Request, System, flaws
 from envbuild.bundle.sections import Target as For
 from envbuild.bundle.signing import Signer
 from envbuild.bundle.writing import Draft
@@ -65,6 +66,10 @@ def plan(bench: Workbench, env: Environment, row: Plan, to: For, wish: Wish) -> 
     )
     planned = rpms.plan(request, bench.site.network, cache=bench.cache / "rpm", sink=bench.sink)
     refuse(planned.findings, "the packages do not go together")
+    keyless = {each.id for each in planned.metadata if not each.keys}
+    taken = Counter(each.repository for each in planned.packages if each.repository in keyless)
+    # Each of them would be refused when it is here: it is said before anything is fetched.
+    refuse([flaws.keyless(name, count) for name, count in sorted(taken.items())], "some packages cannot be taken")
     return planned
 
 
@@ -158,4 +163,8 @@ def refuse(findings: Sequence[Finding], message: str) -> None:
         FindingsError: There are some (exit 6).
     """
     if wrong := errors(findings):
-        raise FindingsError(f"{message}: {len(wrong)} error(s); nothing was written", tuple(findings), exit_code=BUNDLE)
+        raise FindingsError(
+            f"{message}: {len(wrong)} error{'s' * (len(wrong) > 1)}; nothing was written",
+            tuple(findings),
+            exit_code=BUNDLE,
+        )

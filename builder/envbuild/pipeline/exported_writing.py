@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from envbuild.pipeline.exported_bill import bill
 from envbuild.pipeline.exported_image import Carried
 from envbuild.pipeline.exported_parts import without_toolkit
 from envbuild.pipeline.prepare import Target as Row
-from envbuild.pipeline.sizes import format_size
+from envbuild.pipeline.sizes import format_media
 from envbuild.pipeline.workbench import Workbench
 
 _REPORT_SECONDS = 1.0
@@ -52,11 +52,38 @@ class Planned:
     image: Carried | None = None
     base: differential.Known | None = None
 
+    @property
+    def name(self) -> str:
+        """What the bundle is called."""
+        return self.wish.name or self.env.name
+
+    @property
+    def bytes(self) -> int:
+        """About how much it has, as far as repositories and indexes say; without scripts and lists."""
+        return sum(size for size, _ in self._contents())
+
+    @property
+    def carried_bytes(self) -> int:
+        """About how much of that its base has not."""
+        return sum(size for size, known in self._contents() if not known)
+
+    def _contents(self) -> Iterator[tuple[int, bool]]:
+        """Bytes of each thing, and whether the base has it."""
+        theirs = {sha256 for sha256, _ in self.base.files.values()} if self.base is not None else set()
+        for package in self.packages.packages if self.packages is not None else ():
+            yield package.bytes, package.checksum[1] in theirs
+        for choice in self.wheels.choices if self.wheels is not None else ():
+            yield exported_wheels.size_of(choice) or 0, choice.file is not None and choice.file.sha256 in theirs
+        if self.image is not None and "image" in self.parts:
+            other = self.base.manifest.image if self.base is not None else None
+            yield self.image.size, other is not None and other.reference == self.image.reference
+
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
         packages, chosen = self.packages, self.wheels
         return {
-            "name": self.env.name,
+            "name": self.name,
+            "row": self.env.name,
             "parts": list(self.parts),
             "target": self.to.model_dump(mode="json"),
             "created": self.created,
@@ -64,13 +91,20 @@ class Planned:
                 "roots": list(packages.request.roots),
                 "repositories": [{"id": each.id, "url": each.url} for each in packages.repositories],
                 "targets": {each.target.name: len(each.installs) for each in packages.closures},
-                "packages": [str(each.nevra) for each in packages.packages],
+                "packages": [
+                    {"nevra": str(each.nevra), "bytes": each.bytes, "installed_bytes": each.installed_bytes,
+                     "repository": each.repository, "checksum": ":".join(each.checksum), "licence": each.licence}
+                    for each in packages.packages
+                ],
                 "bytes": packages.bytes,
                 "installed_bytes": packages.installed_bytes,
             },
             "wheels": None if chosen is None else {
                 "python": chosen.wish.lock.python,
-                "files": [each.file.filename for each in chosen.choices if each.file is not None],
+                "files": [
+                    {"name": each.file.filename, "bytes": exported_wheels.size_of(each), "sha256": each.file.sha256}
+                    for each in chosen.choices if each.file is not None
+                ],
                 "of_the_image": list(chosen.compiled),
                 "bytes": chosen.bytes,
             },
@@ -78,6 +112,9 @@ class Planned:
                 "reference": self.image.reference, "level": self.image.level.value, "bytes": self.image.size,
             },
             "base": self.base.base.name if self.base else None,
+            "bytes": self.bytes,
+            "carried_bytes": self.carried_bytes if self.base else None,
+            "volume_bytes": self.wish.volume,
         }  # fmt: skip
 
 
@@ -93,6 +130,7 @@ class Writer:
         """The scripts, and the programs that the target proves itself with."""
         for name, data in scripts.files().items():
             self._draft.write(name, data, program="/" not in name)
+        self._draft.write(scripts.README, scripts.readme())
         if "doctor" in self._planned.parts:
             self._draft.write(DOCTOR, doctor.archive(self._bench.cache).read_bytes(), "doctor", program=True)
         if "wheels" in self._planned.parts:
@@ -141,7 +179,7 @@ class Writer:
     def bill(self, sections: Mapping[str, Any]) -> None:
         """What is in the whole bundle."""
         data = bill(
-            self._planned.env.name, self._planned.created, self._planned.to, packages=self._checked,
+            self._planned.name, self._planned.created, self._planned.to, packages=self._checked,
             wheels=sections.get("wheels"), image=sections.get("image"),
         )  # fmt: skip
         self._draft.write(SBOM, data)
@@ -166,7 +204,7 @@ class Progress:
         self._count += count
         if (now := time.monotonic()) - self._last > _REPORT_SECONDS:
             self._last = now
-            self._sink(StepLine(key=self._name, text=f"{format_size(self._count)} {self._verb}"))
+            self._sink(StepLine(key=self._name, text=f"{format_media(self._count)} {self._verb}"))
 
     def done(self) -> None:
         """It ended well."""

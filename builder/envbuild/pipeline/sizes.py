@@ -17,3 +17,12 @@ def format_size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.2f} GiB"
+
+
+def format_media(count: float) -> str:
+    """A size in powers of 1000, as media and networks are sold: what a bundle and its scripts say."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.1f} {unit}" if unit != "B" and count < 9.95 else f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -9,6 +9,7 @@ from envbuild.bundle.rpms.types import System
 from envbuild.model import Finding, Severity
 
 _FETCH = "Fetch it again, or from another mirror; nothing of it was used."
+_NAME_IT = "Name the file with that key, if you trust it: --repo-key FILE, or [rpm] gpgkey in envbuild.toml."
 _RPM = "the package's header"
 _EL9 = "Red Hat Enterprise Linux 9: SHA-1 signatures are refused by the default crypto policy; rpm issue 1977"
 _FIPS = "FIPS mode: MD5 is not there; rpm refuses what only MD5 describes"
@@ -47,6 +48,12 @@ def unsigned(name: str, repository: str) -> Finding:
     )  # fmt: skip
 
 
+def keyless(repository: str, count: int) -> Finding:
+    """A repository whose packages nobody could check."""
+    message = f"no key is named for the repository {repository}, so none of its {count} packages can be taken"
+    return _error("rpm.key", repository, message, _NAME_IT, "the site's configuration")
+
+
 def stranger(name: str, repository: str, signature: tuple[Signed, str], *, known: bool) -> Finding:
     """A package that somebody signed whose key the repository does not name."""
     signed, reason = signature
@@ -54,8 +61,7 @@ def stranger(name: str, repository: str, signature: tuple[Signed, str], *, known
         message = f"{name} is signed by {signed.key_id}, and no key is named for the repository {repository}"
     else:
         message = f"{name} is signed by {signed.key_id}, and not by a key of the repository {repository} ({reason})"
-    fix = "Name the file with that key, if you trust it: --repo-key FILE, or [rpm] gpgkey in envbuild.toml."
-    return _error("rpm.key", name, message, fix)
+    return _error("rpm.key", name, message, _NAME_IT)
 
 
 def tampered(name: str) -> Finding:

@@ -19,7 +19,7 @@ from envbuild.bundle.rpms.transport import Progress, Wanted, Way, digest_of
 from envbuild.bundle.rpms.unpack import harmless, unpack
 from envbuild.errors import BundleError, EnvbuildError, InputError
 from envbuild.events import Note, Sink, discard
-from envbuild.net import Missing
+from envbuild.net import Missing, NetworkError
 from envbuild.site import urls
 
 # The largest distributions have 100 MB of packed metadata in one file, and 1 GB of it plain.
@@ -149,6 +149,13 @@ def _index(way: Way, sink: Sink) -> tuple[str, tuple[str, ...], bytes]:
                 sink(Note(message=f"repository {source.id}: {fault.message}", level="warning"))
             fault = error
     assert fault is not None
+    if isinstance(fault, Missing | InputError) and not fault.hint:
+        fault.hint = f"The address of a repository is that of the folder in which {REPOMD.partition('/')[0]} lies."
+    elif isinstance(fault, NetworkError):
+        proxy = way.proxy(bases[-1])
+        through = f"through the proxy {proxy}" if proxy else "without a proxy"
+        asked = f"It was asked {through} ([rpm] proxy, [network] and https_proxy say which)."
+        fault.hint = f"{fault.hint}. {asked}" if fault.hint else asked
     raise of_repository(source.id, fault)
 
 
@@ -158,7 +165,8 @@ def _keys(way: Way, name: str) -> Iterable[PublicKey]:
     except (InputError, Missing) as error:
         raise InputError(
             f"repository {way.source.id}: the key {urls.mask(name)} is not at hand: {error.message}",
-            hint="Name the file with the key that its packages are signed with: [rpm] gpgkey in envbuild.toml.",
+            hint="Name the file with the key that its packages are signed with: --repo-key FILE, or [rpm] gpgkey in "
+            "envbuild.toml.",
         ) from error
     return armor.keys(data, urls.mask(name))
 

@@ -15,6 +15,15 @@ from envbuild.site.urls import mask
 
 _SOLVER = "libsolv, with dnf's own rules"
 _MAN = "dnf.modularity(7)"
+_LACKING = "Name the repository that has what is missing: --repo NAME=URL"
+_IN_THE_WAY = (
+    "What that machine has stands against it, and no bundle takes it away: update or remove it there and describe the "
+    "machine anew, or make a bundle of other packages."
+)
+_LEFT_OUT = (
+    "One of that name is there, but for another machine (--arch), for 32 bits (--multilib), in a module stream that is "
+    "not active (--module), or excluded by the repository's configuration."
+)
 # One word for a file system, a shell and every medium, as in a bundle's manifest.
 _NAME = re.compile(r"[A-Za-z0-9_](\.?[A-Za-z0-9_+~^-])*")
 
@@ -98,24 +107,29 @@ def of_solution(target: Target, solution: Solution) -> Iterator[Finding]:
     where = "an empty system" if target.empty else target.name
     for root in solution.missing:
         near = solution.near.get(root, ())
+        # Its own name among them: it is there, and was left out before anything was solved.
+        left_out = root in near
+        fix = f"Did you mean {', '.join(near)}?" if near else "Name the repository that has it: --repo NAME=URL"
         yield Finding(
             rule="rpm.missing",
             severity=Severity.ERROR,
             subject=root,
-            message=f"no repository has {root}",
-            fix=f"Did you mean {', '.join(near)}?" if near else "Name the repository that has it: --repo NAME=URL",
+            message=f"no repository has {root}" + (f" that counts for {where}" if left_out else ""),
+            fix=_LEFT_OUT if left_out else fix,
             source=_SOLVER,
         )
     if solution.problems:
+        reasons = tuple(map(mask, solution.problems))
+        lacking = any("nothing provides" in reason for reason in reasons)
         small = "Only with 32-bit packages beside the others there is a solution: ask for those, if they are meant."
         yield Finding(
             rule="rpm.unsolvable",
             severity=Severity.ERROR,
             subject=where,
-            message=f"cannot be installed on {where}: {mask(solution.problems[0])}",
-            fix=small if solution.multilib_helps else "Name the repository that has what is missing: --repo NAME=URL",
+            message=f"{where} cannot take the packages: {'; '.join(reasons[:3])}",
+            fix=small if solution.multilib_helps else _LACKING if lacking or target.empty else _IN_THE_WAY,
             source=_SOLVER,
-            evidence=tuple(map(mask, solution.problems)),
+            evidence=reasons,
         )
     for rule, names, what in (
         ("rpm.erases", solution.erases, "would take away"),

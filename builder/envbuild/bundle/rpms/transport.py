@@ -73,6 +73,7 @@ class Way:
             unverified=() if source.verify else tuple(urls.host(url) for url in remote),
             accounts=tuple(with_account(url, account) for url in remote) if account else (),
         )
+        self._route = route
         # Whoever else is led to, by a list of mirrors or by metadata, is not shown who we are.
         entitled = {place(url) for url in remote} if certificate else set()
         self._others = Client(route, sink=sink, pause=pause)
@@ -83,6 +84,11 @@ class Way:
 
     def _client(self, url: str) -> Client:
         return self._clients.get(place(url), self._others)
+
+    def proxy(self, url: str) -> str:
+        """Through whom an address is reached, without credentials; empty: nobody."""
+        said = self._route.proxies.get(url.partition(":")[0], "")
+        return urls.mask(said) if urls.is_remote(url) and not self._route.direct(url) else ""
 
     def small(self, url: str, limit: int) -> bytes:
         """A small page.

@@ -10,8 +10,8 @@ from pathlib import Path
 from envbuild.errors import EngineError
 
 _FOLDER = Path(__file__).parent
-# At the top of every volume: without it nobody could put the volumes together.
-OF_VOLUMES = ("assemble.sh",)
+# Who stands before a medium without a network has no other page.
+README = "README.txt"
 
 
 def files() -> dict[str, bytes]:
@@ -31,3 +31,15 @@ def files() -> dict[str, bytes]:
             hint="Install envbuild as files (pip, pipx); it cannot run from a zip archive.",
         )
     return contents
+
+
+def readme() -> bytes:
+    """What tells people about them, and lies beside them.
+
+    Raises:
+        EngineError: The package is not installed as files.
+    """
+    try:
+        return (_FOLDER / README).read_bytes()
+    except OSError as error:
+        raise EngineError(f"cannot read the bundle's {README}: {error}") from error

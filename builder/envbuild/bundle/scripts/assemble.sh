@@ -11,21 +11,25 @@ usage() {
     cat <<'ENVBUILD_USAGE'
 Usage: sh assemble.sh -o FOLDER [--base BUNDLE] [VOLUME...]
 
-Puts the volumes of a bundle together in FOLDER. In any order, all at once or one medium after the other; run it again
-after any interruption: what is there and right is kept, what is damaged is copied anew.
+Puts the volumes of a bundle together in FOLDER. In any order, all at once or
+one medium after the other; run it again after any interruption: what is there
+and right is kept, what is damaged is copied anew.
 
   -o FOLDER        where the bundle is put together
-  --base BUNDLE    for a differential bundle: the bundle that it was made from, whole
+  --base BUNDLE    for a differential bundle: the bundle that it was made from,
+                   whole
   -h, --help       this text
 
 Without a VOLUME: the folder of this script, and its siblings of the same set.
 
-Exit codes: 0 the bundle is whole, 2 usage, 11 a damaged file, 12 volumes or files are missing, 13 a volume or base of
-another bundle, 21 no space, 130 interrupted.
+Exit codes: 0 the bundle is whole, 2 usage, 11 a damaged file, 12 volumes or
+files are missing, 13 a volume or base of another bundle, 21 no space,
+130 interrupted.
 
 Examples:
   sh assemble.sh -o /srv/bundle /media/vol01 /media/vol02 /media/vol03
-  sh /media/cdrom/assemble.sh -o /srv/bundle /media/cdrom      again for each disc, in any order
+  sh /media/cdrom/assemble.sh -o /srv/bundle /media/cdrom
+                                   again for each disc, in any order
   sh assemble.sh -o /srv/new --base /srv/old /media/usb/differential
 ENVBUILD_USAGE
 }
@@ -273,7 +277,7 @@ while IFS= read -r source; do
 done < "$sources"
 copied=$(wc -l < "$scratch/copied")
 wrong=$(cat "$scratch/absent" "$scratch/damaged" | wc -l)
-say "$copied files copied, $((count > copied + wrong ? count - copied - wrong : 0)) were there"
+say "files: $copied copied, $((count > copied + wrong ? count - copied - wrong : 0)) there already"
 code=0
 if [ -s "$scratch/damaged" ]; then
     printf 'error: damaged, so not taken:\n' >&2
@@ -296,14 +300,18 @@ if [ -s "$scratch/absent" ]; then
             done
             ;;
     esac
-    printf 'error: %s files are in none of the folders given:\n' "$(wc -l < "$scratch/absent")" >&2
-    named "$scratch/absent"
     if [ -n "$missing" ]; then
+        # Which files lie in them is nobody's business who changes discs.
+        printf 'not whole yet: %s of %s files are still to come\n' "$(wc -l < "$scratch/absent")" "$count" >&2
         printf '  what to do: give the volumes that have not been seen yet, of %s:%s\n' "$of" "$missing" >&2
-    elif grep -qs '^base_sums ' "$first/bundle.conf" "$out/bundle.conf" && [ -z "$base" ]; then
-        printf '  what to do: this is a differential bundle: --base BUNDLE names the one that it was made from\n' >&2
     else
-        printf '  what to do: copy the volumes again; they are not whole\n' >&2
+        printf 'error: in none of the folders given (%s of %s files):\n' "$(wc -l < "$scratch/absent")" "$count" >&2
+        named "$scratch/absent"
+        if grep -qs '^base_sums ' "$first/bundle.conf" "$out/bundle.conf" && [ -z "$base" ]; then
+            printf '  what to do: this is a differential bundle: --base BUNDLE names the one that it was made from\n' >&2
+        else
+            printf '  what to do: copy the volumes again; they are not whole\n' >&2
+        fi
     fi
     [ "$code" -ne 0 ] || code=12
 fi

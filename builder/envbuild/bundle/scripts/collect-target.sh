@@ -12,15 +12,17 @@ usage() {
     cat <<'ENVBUILD_USAGE'
 Usage: sh collect-target.sh [-o FILE] [--name NAME]
 
-Writes what is installed on this host, line by line, for `envbuild export --target-manifest FILE` on the connected side.
-Nothing is changed here. It holds no host name, address, user or secret; read it before it leaves your site.
+Writes what is installed on this host, line by line, for the connected side:
+envbuild export ... --target-manifest FILE. Nothing is changed here. It holds no
+host name, address, user or secret; read it before it leaves your site.
 
   -o FILE        where to write it; without it to the screen
-  --name NAME    what the bundle calls this kind of host, such as "login" or "compute"; letters, digits and . _ -
+  --name NAME    what the bundle calls this kind of host, such as "login" or
+                 "compute"; letters, digits and . _ -
   -h, --help     this text
 
-Exit codes: 0 done, 2 usage, 20 this is no host with RPM packages, or its rpm does not answer, 21 the file cannot be
-written, 130 interrupted.
+Exit codes: 0 done, 2 usage, 20 this is no host with RPM packages, or its rpm
+does not answer, 21 the file cannot be written, 130 interrupted.
 
 Examples:
   sh collect-target.sh -o target.txt

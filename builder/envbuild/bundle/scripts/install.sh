@@ -13,33 +13,43 @@ unset CDPATH
 
 usage() {
     cat <<'ENVBUILD_USAGE'
-Usage: sh install.sh --fingerprint FINGERPRINT [OPTION...]
+Usage: sh install.sh --fingerprint HEX [OPTION...]
 
-Installs what this bundle holds: RPM packages, Python wheels into a folder of their own, a container image. Run it again
-after any interruption: what is done is skipped, what was changed meanwhile is repaired.
+Installs what this bundle holds: RPM packages, Python wheels into a folder of
+their own, a container image. Run it again after any interruption: what is done
+is skipped, what was changed meanwhile is repaired.
 
-  --fingerprint FINGERPRINT   of the key that the bundle has to be signed with. It came to you on another way than the
-                              bundle (mail, phone, ticket): the key inside proves nothing
-  --dry-run                   verify everything, look at this host, say what would be done; change nothing
-  --only PARTS                some of rpms,wheels,image,doctor; without it everything that is in the bundle
-  --prefix DIR                where wheels, logs and the receipt go (default: /opt/envbuild/NAME)
-  --engine docker|podman      which engine gets the image (default: the one that answers)
-  --prove                     afterwards, examine and try what was installed, with the network off
-  --uninstall                 undo what an installation of this bundle changed on this host
-  --insecure-no-signature     for a bundle that nobody signed: check the sums only
-  -v, --verbose               show every line of every step
-  -h, --help                  this text
+  --fingerprint HEX        of the key that the bundle has to be signed with. It
+                           came to you on another way than the bundle (mail,
+                           phone, ticket): the key inside proves nothing
+  --dry-run                verify everything, look at this host, list what would
+                           be done; change nothing
+  --only PARTS             some of rpms,wheels,image,doctor; without it all that
+                           is in the bundle
+  --prefix DIR             where wheels, logs and the receipt go
+                           (default: /opt/envbuild/NAME)
+  --engine docker|podman   which engine gets the image (default: the one that
+                           answers)
+  --prove                  afterwards, examine and try what was installed, with
+                           the network off
+  --uninstall              undo what an installation of this bundle changed here
+  --insecure-no-signature  for a bundle that nobody signed: check the sums only
+  -v, --verbose            show every line of every step
+  -h, --help               this text
 
-Exit codes: 0 done, 2 usage, 10 signature, 11 a damaged file, 12 a missing file, 20 the bundle is for other hosts,
-21 no space, 22 FIPS, fapolicyd or noexec, 30 rpm refused the transaction (nothing was installed), 31 the transaction
-failed, 40 wheels, 50 image, 60 installed, but the proof failed, 70 not (all) undone, 130 interrupted.
+Exit codes: 0 done, 2 usage, 10 signature, 11 a damaged file, 12 a missing file,
+20 the bundle is for other hosts, 21 no space, 22 FIPS, fapolicyd or noexec,
+30 rpm refused the transaction (nothing was installed), 31 the transaction
+failed, 40 wheels, 50 image, 60 installed, but the proof failed, 70 not (all)
+undone, 130 interrupted. What to do about each: README.txt
 
 Examples:
-  sh verify.sh                                           who made it, and is it whole
-  sh install.sh --fingerprint 0123...4567 --dry-run      what would happen here
-  sh install.sh --fingerprint 0123...4567 --prove        install and prove it
-  sh install.sh --fingerprint 0123...4567 --only wheels --prefix "$HOME/envs/it"      without root
-  sh /opt/envbuild/NAME/envbuild/uninstall.sh            roll back, also without the bundle
+  sh verify.sh                                        is it whole, who made it
+  sh install.sh --fingerprint 0123...4567 --dry-run   what would happen here
+  sh install.sh --fingerprint 0123...4567 --prove     install and prove it
+  sh install.sh --fingerprint 0123...4567 --only wheels --prefix "$HOME/envs/it"
+                                                    without root
+  sh /opt/envbuild/NAME/envbuild/uninstall.sh         roll back, without bundle
 ENVBUILD_USAGE
 }
 
@@ -164,7 +174,9 @@ fi
 # --- verify -----------------------------------------------------------------------------------------------------------
 
 started=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-say "envbuild: installing $(conf name | head -n 1 | plain) from $here"
+doing=installing
+[ "$dry_run" = no ] || doing='dry run:'
+say "envbuild: $doing $(conf name | head -n 1 | plain) from $here"
 say "verifying the bundle"
 mkdir "$scratch/verified"
 set -- --result "$scratch/verified"
@@ -174,7 +186,7 @@ set -- --result "$scratch/verified"
     code=0
     sh "$here/verify.sh" "$@" || code=$?
     printf '%s' "$code" > "$scratch/code"
-} | sed 's/^/  /'
+} | while IFS= read -r line; do printf '  %s\n' "$line"; done
 code=$(cat "$scratch/code")
 [ "$code" -eq 0 ] || { explained=yes; exit "$code"; }
 signer=$(cat "$scratch/verified/signer")

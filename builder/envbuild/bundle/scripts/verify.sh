@@ -9,21 +9,25 @@ unset CDPATH
 
 usage() {
     cat <<'ENVBUILD_USAGE'
-Usage: sh verify.sh [--fingerprint FINGERPRINT] [OPTION...]
+Usage: sh verify.sh [--fingerprint HEX] [OPTION...]
 
-Checks that this bundle is whole, and who made it. Nothing is changed on this host.
+Checks that this bundle is whole, and who made it. Nothing is changed here.
 
-  --fingerprint FINGERPRINT    of the key that the bundle has to be signed with. It came to you on another way than the
-                               bundle (mail, phone, ticket): the key inside proves nothing
-  --insecure-no-signature      check the sums only, for a bundle that nobody signed
-  -q, --quiet                  say only what is wrong
-  -h, --help                   this text
+  --fingerprint HEX        of the key that the bundle has to be signed with. It
+                           came to you on another way than the bundle (mail,
+                           phone, ticket): the key inside proves nothing
+  --insecure-no-signature  check the sums only, for a bundle that nobody signed
+  -q, --quiet              say only what is wrong
+  -h, --help               this text
 
-Exit codes: 0 whole, 2 usage, 10 signature, 11 a file is damaged or is no plain file, 12 a file is missing, 21 no space
-for a copy of its lists in TMPDIR, 130 interrupted.
-Without --fingerprint the end is 0 too, when the bundle is whole; it then says that nobody knows who made it.
+Exit codes: 0 whole, 2 usage, 10 signature, 11 a file is damaged or is no plain
+file, 12 a file is missing, 21 no space for a copy of its lists in TMPDIR,
+130 interrupted.
+Without --fingerprint the end is 0 too, when the bundle is whole; it then says
+that nobody knows who made it.
 
 Examples:
+  sh verify.sh --fingerprint 0123456789ABCDEF0123456789ABCDEF01234567
   sh verify.sh --fingerprint '0123 4567 89AB CDEF 0123 4567 89AB CDEF 0123 4567'
   sh /media/usb/rhel8-cu118/verify.sh
 ENVBUILD_USAGE
@@ -82,7 +86,7 @@ scratch=$(mktemp -d 2> /dev/null) || stop 21 "no temporary folder can be made in
 again="what to do: copy the bundle again from where it was exported; the medium or the copy is damaged"
 grouped() { printf '%s' "$1" | sed 's/..../& /g; s/ $//'; }
 size() { # size BYTES: for people
-    awk -v n="$1" 'BEGIN { split("B KB MB GB TB", u, " "); i = 1; while (n >= 1000 && i < 5) { n /= 1000; i++ }
+    awk -v n="$1" 'BEGIN { split("B kB MB GB TB", u, " "); i = 1; while (n >= 1000 && i < 5) { n /= 1000; i++ }
         printf (i > 1 && n < 10 ? "%.1f %s" : "%.0f %s"), n, u[i] }'
 }
 # Names of files are somebody else's: no escape sequence of theirs reaches a terminal.
@@ -173,7 +177,7 @@ if [ -s "$scratch/missing" ]; then
         stop 12 "this is a differential bundle, and needs the one that it was made from" \
             "what to do: sh assemble.sh -o NEW --base OLD '$here'" "OLD is the bundle whose SHA256SUMS has the sum $base"
     fi
-    stop 12 "$(wc -l < "$scratch/missing") of $(wc -l < "$scratch/paths") files are missing" "$again" \
+    stop 12 "missing: $(wc -l < "$scratch/missing") of $(wc -l < "$scratch/paths") files" "$again" \
         "For volumes: sh assemble.sh -o FOLDER VOLUME... puts them together first."
 fi
 find . -type f ! -path ./SHA256SUMS ! -path ./SHA256SUMS.asc 2> /dev/null | sed 's|^\./||' | sort > "$scratch/there"
@@ -198,21 +202,22 @@ if [ -s "$scratch/failed" ]; then
     printf 'error: files that are not what was exported:\n' >&2
     named "$scratch/failed"
     grep -v 'WARNING' "$scratch/errors" | sed -n '1,5s/^/  /p' | plain >&2 || true
-    stop 11 "$(wc -l < "$scratch/failed") of $count files are damaged or were changed" "$again" \
+    stop 11 "damaged or changed: $(wc -l < "$scratch/failed") of $count files" "$again" \
         "Only these have to be copied again; or run assemble.sh again, which repairs what is damaged."
 fi
 
 name=$(sed -n 's/^name //p' bundle.conf | plain)
 say "$name: $count files, $(size "$bytes"): every sum is right"
 if [ -s "$scratch/others" ]; then
-    say "$(wc -l < "$scratch/others") files here are not of the bundle, such as $(head -n 1 "$scratch/others" | plain): left alone"
+    say "files here that are not of the bundle: $(wc -l < "$scratch/others"), such as $(head -n 1 "$scratch/others" | plain); left alone"
 fi
 if [ "$signed" = no ]; then
     printf 'warning: the signature was not looked at (--insecure-no-signature): nobody knows who made this bundle\n' >&2
 elif [ "$unknown" = yes ]; then
     say "signed with the key $(grouped "$signer")"
-    say "The key came with the bundle, so this proves no more than that the copy is whole. Compare it with the fingerprint that"
-    say "you were given on another way, then say it: --fingerprint $signer"
+    say "The key came with the bundle, so this proves no more than that the copy is"
+    say "whole. Compare it with the fingerprint that you were given on another way, then"
+    say "say it: --fingerprint $signer"
 else
     say "signed with the key that you named, $(grouped "$signer")"
 fi

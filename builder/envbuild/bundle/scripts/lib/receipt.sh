@@ -112,8 +112,8 @@ tell_changes() { # tell_changes CODE: for people, whatever the end was
     if [ "$1" -eq 0 ] && [ "$verbose" = no ]; then
         awk '{ n[$1]++ } END {
             printf "changed on this host: packages installed %d, replaced %d; ", n["installed"], n["replaced"]
-            printf "keys %d, module streams %d, images %d", n["key"], n["module"], n["image"] }' "$state/changed"
-        printf '; the folder %s. The receipt names them all.\n' "$prefix"
+            printf "keys %d, module streams %d, images %d\n", n["key"], n["module"], n["image"] }' "$state/changed"
+        printf '  and the folder %s. The receipt names them all.\n' "$prefix"
         return 0
     fi
     printf 'changed on this host so far:\n  folder %s\n' "$prefix"
@@ -165,6 +165,8 @@ write_receipt() { # write_receipt CODE
         printf '    "keys": %s, "modules": %s, "images": %s},\n' "$(js_changed key)" "$(js_changed module)" "$(js_changed image)"
         printf '  "proof": {%s}\n}\n' "$proof"
     } > "$prefix/receipt.json.new"
+    # One of each run stays with the logs: a later run may have proved less.
+    cp "$prefix/receipt.json.new" "$logs/receipt-$(printf '%s' "$started" | tr -d ':-').json" || true
     mv -f "$prefix/receipt.json.new" "$prefix/receipt.json"
 }
 proof=''

@@ -28,7 +28,7 @@ all_installed() {
 write_packager_conf() {
     hosts=/etc/dnf/dnf.conf
     ours='reposdir|cachedir|logdir|logfile|gpgcheck|localpkg_gpgcheck|install_weak_deps|skip_if_unavailable|tsflags'
-    ours="$ours|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire"
+    ours="$ours|best|assumeno|assumeyes|exit_on_lock|proxy|color|keepcache|metadata_expire"
     case $packager in
         */yum) [ ! -e /etc/yum.conf ] || hosts=/etc/yum.conf ;;
     esac
@@ -39,7 +39,8 @@ write_packager_conf() {
             /^\[/ { main = $0 ~ /^\[main\]/; next }
             /^[^ \t]/ { kept = $0 !~ ours }
             main && kept' "$hosts" 2> /dev/null || true
-        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 \
+        # The best version of what is named, as it was resolved: without, what is installed already is never updated.
+        printf '%s\n' reposdir=/dev/null "cachedir=$work/cache" gpgcheck=1 install_weak_deps=0 skip_if_unavailable=0 best=1 \
             assumeyes=1 exit_on_lock=1 color=never keepcache=0
         # Even a question is written into the history otherwise.
         [ "$dry_run" = no ] || printf '%s\n' "persistdir=$work/persist" "logdir=$work" "logfile=$work/packager.log"
@@ -80,6 +81,30 @@ try() {
         */yum) only_resolve "$@" ;;
         *) packager install --setopt=tsflags=test "$@" ;;
     esac
+}
+
+# What an earlier run has brought along with what is named, and this bundle has in another version. What a package of the host is tied to
+# stays as it is: that is no reason to refuse the rest.
+older() {
+    sed -n 's/^installed //p' "$state/changed" 2> /dev/null | sed 's/-[0-9]*:[^-]*-[^-]*$//' | sort -u > "$scratch/ours"
+    conf root | sort > "$scratch/named"
+    of_bundle | sed 's/-[^-]*-[^-]*$//' | sort -u | comm -12 "$scratch/ours" - | comm -23 - "$scratch/named" | while read -r each; do
+        rpm -q --queryformat '%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\n' "$each" 2> /dev/null | sort > "$scratch/has" || continue
+        of_bundle | comm -13 - "$scratch/has" | grep -q . && printf '%s\n' "$each"
+    done || true
+}
+update_older() {
+    [ -s "$scratch/older" ] || return 0
+    set -f
+    # shellcheck disable=SC2046 # one word each
+    set -- $(cat "$scratch/older")
+    set +f
+    updated=0
+    packager upgrade --setopt=best=0 "$@" > "$work/updated" 2>&1 || updated=$?
+    cat "$work/updated"
+    # Held back by the host, all of them: that is its right.
+    ! grep -q 'No packages marked for upgrade' "$work/updated" || updated=0
+    return "$updated"
 }
 
 history() { "$packager" -c "$work/packager.conf" history "$@" 2> /dev/null; }
@@ -148,6 +173,11 @@ summary() { # of the packager's log: what is going to happen, and which packages
     awk '/^Transaction Summary/ { on = 1; next }
         on && /^(Install|Upgrade|Downgrade|Remove|Reinstall) / { $1 = $1; printf "%s%s", sep, $0; sep = ", " }' "$log"
 }
+would_lines() { # of the packager's log: every package, and where it comes under
+    awk '/^(Installing|Upgrading|Updating|Downgrading|Removing|Reinstalling)[a-z ]*:/ { on = 1; print; next }
+        /^[^ ]/ || /^$/ { on = 0 }
+        on { print }' "$log"
+}
 replaced_lines() {
     awk '/^(Upgrading|Updating|Updating for dependencies|Downgrading|Removing|Reinstalling):/ { on = 1; print; next }
         /^[^ ]/ || /^$/ { on = 0 }
@@ -167,16 +197,15 @@ would_rpms() {
         told="$(conf rpm_count) packages; whether they fit is only told to root"
         ! all_installed || told='all are installed'
         finished "$told"
-        number=$((number + 1))
         return 0
     fi
     write_packager_conf
     [ ! -s "$scratch/streams" ] || printf 'module_hotfixes=1\n' >> "$work/packager.conf"
     # Nothing is imported in a dry run, and a test with gpgcheck wants the keys: so what would be done is resolved only.
     logged with_roots only_resolve || refused
-    replaced_lines | sed 's/^/  /'
+    would_lines | sed 's/^/  /'
+    older | sed 's/^/  update, where what is installed allows it: /'
     if grep -q '^Nothing to do' "$log"; then finished "all are installed"; else finished "it would be: $(summary)"; fi
-    number=$((number + 1))
 }
 take_back() { # what the transaction needed, when it was refused
     settle_keys || true
@@ -212,18 +241,21 @@ install_rpms() {
         refused
     }
     replaced_lines | sed 's/^/  /'
-    if grep -q '^Nothing to do' "$log"; then
+    older > "$scratch/older"
+    if grep -q '^Nothing to do' "$log" && [ ! -s "$scratch/older" ]; then
         finished "all packages are installed"
         step rpms "installing packages"
         finished "nothing to do"
     else
-        finished "rpm accepts: $(summary)"
+        told=$(summary)
+        finished "rpm accepts: ${told:-nothing new of what is named}"
         step rpms "installing packages"
         say "  until this is done do not switch the host off; Ctrl-C is ignored"
         : > "$log"
         trap '' INT TERM HUP
         code=0
         logged with_roots packager install || code=$?
+        [ "$code" -ne 0 ] || logged update_older || code=$?
         trap interrupted INT TERM HUP
         settle_packages || unlisted
         if [ "$code" -ne 0 ] && ! grep -q '^Running transaction$' "$log" && grep -Eqi 'transaction (check|test) error' "$log"; then
@@ -232,9 +264,13 @@ install_rpms() {
         fi
         [ "$code" -eq 0 ] || failed 31 "the transaction failed; what was installed until then is listed below" \
             "what to do: the lines above name the package and its script; run this again when the cause is gone"
-        finished "$(summary | sed 's/^$/done/')"
+        told=$(summary)
+        finished "${told:-nothing to do}"
     fi
     settle_packages || unlisted
+    older > "$scratch/kept"
+    [ ! -s "$scratch/kept" ] ||
+        say "  not in the bundle's version, as this host holds or has updated them: $(tr '\n' ' ' < "$scratch/kept")"
     # yum 3 is content when it found some of them.
     conf root > "$scratch/roots"
     while read -r root; do

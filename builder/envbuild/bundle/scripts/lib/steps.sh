@@ -2,8 +2,11 @@
 # Read by install.sh. Steps, and what is told of them: on the screen, in a log of each, in the receipt.
 
 count_steps() {
-    total=$(($(each_part | grep -c .) + 1))
-    has rpms && total=$((total + 2))
+    total=$(each_part | grep -c .)
+    [ "$dry_run" = no ] || return 0
+    # A test comes before the packages, and trying them after everything.
+    total=$((total + 1))
+    ! has rpms || total=$((total + 1))
     [ "$prove" = no ] || total=$((total + 1))
 }
 number=0
@@ -23,7 +26,10 @@ logged() { # logged COMMAND...: its output goes to the log; with --verbose also 
         status=0
         "$@" 2>&1 || status=$?
         printf '%s' "$status" > "$scratch/code"
-    } < /dev/null | if [ "$verbose" = yes ]; then tee -a "$log" | sed 's/^/    /'; else cat >> "$log"; fi
+    } < /dev/null | if [ "$verbose" = yes ]; then tee -a "$log" | sed 's/^/    /'; elif [ -t 1 ]; then
+        # Where somebody watches, the last line that was said.
+        tee -a "$log" | awk '{ gsub(/[^ -~]/, ""); printf "\r\033[K    %.70s", $0; fflush() } END { printf "\r\033[K" }'
+    else cat >> "$log"; fi
     return "$(cat "$scratch/code" 2> /dev/null || echo 99)"
 }
 failed() { # failed CODE MESSAGE [LINE...]: with the last lines of the log

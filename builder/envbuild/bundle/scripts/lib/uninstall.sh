@@ -15,8 +15,10 @@ while [ $# -gt 0 ]; do
             cat <<'ENVBUILD_USAGE'
 Usage: sh uninstall.sh [--dry-run]
 
-Undoes what the installation of this bundle changed: its RPM transactions (dnf history), module streams, keys and image,
-and removes its folder. Packages that something else needs by now are named, and nothing is removed.
+Undoes what the installation of this bundle changed: its RPM transactions (dnf
+history), module streams, keys and image, and removes its folder with receipt
+and logs: copy receipt.json first where you have to keep it. Packages that
+something else needs by now are named, and nothing is removed.
 
 Exit codes: 0 undone, 2 usage, 70 not (all) undone, 130 interrupted.
 Example: sh /opt/envbuild/rhel8-cu118/envbuild/uninstall.sh --dry-run
@@ -123,7 +125,8 @@ if [ -s "$scratch/installed" ]; then
     list_packages
     comm -12 "$scratch/installed" "$scratch/now" > "$scratch/there"
 fi
-of replaced > "$scratch/replaced"
+# What an earlier run of ours had brought is nothing to go back to.
+of replaced | comm -23 - "$scratch/installed" > "$scratch/replaced"
 name_of() { sed 's/-[0-9]*:[^-]*-[^-]*$//'; }
 # What took the place of another version stays: the older one is not in the bundle, and removing both would be worse.
 if [ -s "$scratch/replaced" ]; then
@@ -158,6 +161,21 @@ if [ -s "$scratch/plain" ]; then
     }
 fi
 
+# Updates of the host's own since then are not ours to remove.
+: > "$scratch/updated"
+if [ -s "$scratch/installed" ]; then
+    name_of < "$scratch/there" | sort -u > "$scratch/found"
+    name_of < "$scratch/installed" | sort -u | comm -23 - "$scratch/found" | while read -r each; do
+        # Of what is gone rpm says so, and there is nothing to tell.
+        ! rpm -q "$each" > "$scratch/has" 2>&1 || cat "$scratch/has"
+    done > "$scratch/updated"
+fi
+tell_updated() {
+    [ -s "$scratch/updated" ] || return 0
+    say "these were updated since by something else than this bundle; they stay:"
+    sed 's/^/  /' "$scratch/updated"
+}
+
 if [ "$dry_run" = yes ]; then
     say "this would be undone:"
     sed 's/^/  remove package /' "$scratch/remove"
@@ -166,6 +184,7 @@ if [ "$dry_run" = yes ]; then
     of key | sed 's/^/  remove key /'
     of image | sed 's/^/  remove image /'
     say "  remove folder $prefix"
+    tell_updated
     say "nothing was changed on this host"
     exit 0
 fi
@@ -174,9 +193,10 @@ printf '%s\n' '[main]' reposdir=/dev/null assumeyes=1 "cachedir=$scratch/cache" 
     exit_on_lock=1 > "$scratch/conf"
 undo() { "$packager" -c "$scratch/conf" --disableplugin='subscription-manager,product-id' "$@" > "$scratch/said" 2>&1; }
 if [ -s "$scratch/plain" ]; then
-    say "removing $(wc -l < "$scratch/plain") packages ..."
+    say "removing packages ($(wc -l < "$scratch/plain")) ..."
+    sed 's/^/  /' "$scratch/plain"
     # The transactions themselves, the last one first, where dnf can: what they replaced is nowhere to be had.
-    if [ ! -s "$scratch/replaced" ] && [ ! -s "$scratch/kept" ] && [ -n "$(of history)" ]; then
+    if [ -z "$(of replaced)" ] && [ ! -s "$scratch/kept" ] && [ -n "$(of history)" ]; then
         for id in $(of history | sort -rn); do
             undo history undo "$id" || true
         done
@@ -229,4 +249,5 @@ rmdir "$prefix" 2> /dev/null || say "$prefix is kept: there are files in it that
 if [ -s "$scratch/replaced" ]; then
     stop "everything else was undone" "what to do: dnf downgrade these, with a repository that has the older versions"
 fi
+tell_updated
 say "undone: nothing of this bundle is left on this host"

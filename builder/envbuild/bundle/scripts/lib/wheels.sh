@@ -66,8 +66,24 @@ would_wheels() {
     fi
 }
 
-make_venv() {
+# What runs until now is put aside, and comes back when the new one fails. $state/wheels is there when one is whole; what
+# a killed run has put aside stays there for the next.
+put_aside() {
+    if [ -e "$state/wheels" ] && [ -e "$prefix/venv" ]; then
+        rm -rf "$state/venv"
+        mv "$prefix/venv" "$state/venv"
+    fi
+    [ ! -e "$state/wheels" ] || mv -f "$state/wheels" "$state/wheels.before"
     rm -rf "$prefix/venv"
+}
+put_back() {
+    [ -e "$state/venv" ] || return 0
+    rm -rf "$prefix/venv"
+    mv "$state/venv" "$prefix/venv"
+    [ ! -e "$state/wheels.before" ] || mv -f "$state/wheels.before" "$state/wheels"
+    say "  the environment that was there before was put back"
+}
+make_venv() {
     # The pip of the host may be too old for the names of the wheels; one that came along is run out of its own wheel.
     pip_wheel=$(cut -c67- "$sums" | grep '^wheels/pip-[0-9].*\.whl$' | head -n 1 || true)
     if [ -n "$pip_wheel" ]; then
@@ -131,12 +147,17 @@ install_wheels() {
         [ -z "${wheels_why-}" ] || say "  changed since: $(printf '%s' "$wheels_why" | tr '\n' ';'): all anew"
         [ -n "$python" ] || stop 40 "there is no Python $python_wanted on this host" \
             "what to do: install it; the packages of the bundle have not brought it"
-        rm -f "$state/wheels" "$log"
-        logged put_wheels || failed 40 "the wheels could not be installed" \
-            "what to do: 'hashes' and 'No matching distribution' name a wheel that is not in the bundle, or not for this" \
-            "Python ($python): export it again; 'No space left' tells itself"
+        rm -f "$log"
+        put_aside
+        logged put_wheels || {
+            put_back
+            failed 40 "the wheels could not be installed" \
+                "what to do: 'hashes' and 'No matching distribution' name a wheel that is not in the bundle, or not for this" \
+                "Python ($python): export it again; 'No space left' tells itself"
+        }
         wheels_key > "$state/wheels.new"
         mv -f "$state/wheels.new" "$state/wheels"
+        rm -rf "$state/venv" "$state/wheels.before"
         version=$(clean "$prefix/venv/bin/python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
         finished "Python $version, $(wheel_count) wheels"
     fi
