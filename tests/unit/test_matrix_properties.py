@@ -129,6 +129,8 @@ def mutated(mutations: list[Any]) -> Any:
             old = node[path[-1]]
         except (KeyError, IndexError, TypeError):
             continue  # an earlier mutation took it away
+        if not isinstance(node, dict | list):
+            continue  # or put a text in its place, which has places, too
         if action == "drop":
             del node[path[-1]]
         elif action == "replace" or isinstance(node, list):
