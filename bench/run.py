@@ -59,10 +59,10 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, default=len(rows.DEEPSPEED), help="how many rows the part rows builds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    parser.add_argument("--record", action="store_true", help="write docs/measured/bench-DATE.md")
+    parser.add_argument(
+        "--record", action="store_true", help="write docs/measured/bench-DATE.md, or bench-DATE-PART.md"
+    )
     options = parser.parse_args()
-    if options.record and options.only:
-        parser.error("--record is for whole runs")
     if options.rounds < 1:
         parser.error("--rounds has to be 1 or more")
     if not 2 <= options.rows <= len(rows.DEEPSPEED):
@@ -85,9 +85,11 @@ def main() -> int:
         }
         options.json.write_text(json.dumps(document, indent=2) + "\n")
     if options.record:
-        path = commands.ROOT / "docs" / "measured" / f"bench-{today}.md"
+        parts = dict.fromkeys(options.only or ())
+        path = commands.ROOT / "docs" / "measured" / f"bench-{'-'.join((today, *parts))}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(report(measures, machine, options.rounds, today))
+        asked = "".join(f" --only {part}" for part in parts)
+        path.write_text(report(measures, machine, options.rounds, today, asked))
         print(f"wrote {path.relative_to(commands.ROOT)}", file=sys.stderr)
     return 0 if all(each.ok for each in measures) else 1
 
@@ -164,13 +166,14 @@ def cuda_size(bench: Workbench, folder: Path) -> Measure:
     return sizes.runtime_size(bench, stage(bench, target, folder), its, folder)
 
 
-def report(measures: list[Measure], machine: list[str], rounds: int, today: str) -> str:
-    """The document for docs/measured/."""
+def report(measures: list[Measure], machine: list[str], rounds: int, today: str, asked: str = "") -> str:
+    """The document for docs/measured/; ``asked``: options that choose parts."""
+    said = f"`python bench/run.py{asked}`" if asked else "`make bench`"
     lines = [
         f"# Speed, measured on {today}",
         "",
-        f"`make bench`, {rounds} rounds of each, in turn. A cell is the median, and in brackets the smallest and the",
-        "largest round. The ratio is taken round by round; its median has to keep the limit.",
+        f"{said}, {rounds} rounds of each that can be repeated, in turn. A cell is the median, and in brackets the",
+        "smallest and the largest round. The ratio is taken round by round; its median has to keep the limit.",
         "",
         markdown(measures),
         "",
