@@ -178,16 +178,20 @@ def test_no_escape_sequence_of_a_name_reaches_the_terminal(bundle: Path) -> None
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_interrupted_is_said_and_nothing_is_left(bundle: Path, shell: str, tmp_path: Path) -> None:
+def test_interrupted_is_said_and_nothing_is_left(bundle: Path, maker: Key, shell: str, tmp_path: Path) -> None:
     """Ctrl-C reaches the whole group, in the middle of the sums."""
     tool(tmp_path / "bin", "sha256sum", "kill -INT 0; sleep 60")
     (tmp_path / "scratch").mkdir()
-    for words in (("verify.sh",), ("assemble.sh", "-o", str(tmp_path / "out"), str(bundle))):
+    for words in (
+        ("verify.sh",),
+        ("assemble.sh", "-o", str(tmp_path / "out"), str(bundle)),
+        ("install.sh", "--fingerprint", maker.fingerprint, "--dry-run", "--prefix", str(tmp_path / "prefix")),
+    ):
         argv = [*{"dash": ["dash"], "bash": ["bash", "--posix"]}[shell], str(bundle / words[0]), *words[1:]]
         env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "scratch")}
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env, start_new_session=True)
         assert done.returncode == 130 and "interrupted" in done.stderr and "error" not in done.stderr, done
-        assert list((tmp_path / "scratch").iterdir()) == []
+        assert list((tmp_path / "scratch").iterdir()) == [] and not (tmp_path / "prefix").exists()
 
 
 def test_busybox_does_the_same(bundle: Path, maker: Key, tmp_path: Path) -> None:
