@@ -468,8 +468,13 @@ def test_what_a_killed_run_had_transferred_is_kept(
         assert size <= front.sent <= size + kills * 1_500_000
         path = Blobs(tmp_path / "x").fetch(repository(real), blob)
     else:
-        # What is in the file is not asked for again, to the byte.
-        assert [each.headers.get("range") for each in front.of(BLOB)] == [f"bytes={at}-" if at else None for at in kept]
+        # What is in the file is not asked for again, to the byte. What one run left in the front's sockets may end the
+        # next before it has asked: then it asks for nothing, and the order of the others stays.
+        asked = [each.headers.get("range") for each in front.of(BLOB)]
+        starts = [f"bytes={at}-" if at else None for at in kept]
+        later = iter(starts)
+        assert all(any(start == each for start in later) for each in asked), (asked, starts)
+        assert asked[-1] == starts[-1] and len(set(asked)) >= 3, (asked, starts)
         assert kept == sorted(kept)
         path = blobs.path(blob.digest)
     assert whole(path, blob)
