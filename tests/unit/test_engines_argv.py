@@ -27,6 +27,7 @@ FULL = ContainerSpec(
     network="none",
     shm_bytes=1 << 30,
     memlock=-1,
+    cpu_shares=16384,
     memory_bytes=1 << 31,
     read_only=True,
     gpus=("GPU-1", "MIG-2"),
@@ -67,7 +68,8 @@ def test_build_argv_says_nothing_about_what_was_not_asked() -> None:
 
 def test_run_argv_is_the_line_a_person_would_type() -> None:
     assert shlex.join(run_argv("docker", HOST, FULL)) == (
-        "docker --host unix:///run/docker.sock run --rm --gpus '\"device=GPU-1,MIG-2\"' --shm-size 1073741824"
+        "docker --host unix:///run/docker.sock run --rm --cpu-shares 16384 --gpus '\"device=GPU-1,MIG-2\"'"
+        " --shm-size 1073741824"
         " --ulimit memlock=-1:-1 --memory 2147483648 --memory-swap 2147483648 --user 65532:65532 --network none"
         " --workdir /project --read-only --cap-drop ALL --security-opt no-new-privileges"
         " --mount type=bind,source=/probes,target=/run/probes,readonly"
@@ -108,6 +110,7 @@ def test_create_payload_is_the_same_container_for_the_api() -> None:
             "Ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],
             "Memory": 2147483648,
             "MemorySwap": 2147483648,
+            "CpuShares": 16384,
             "DeviceRequests": [
                 {
                     "Driver": "",

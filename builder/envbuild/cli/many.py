@@ -26,7 +26,7 @@ from envbuild.pipeline.many import (
     stopped,
     worst,
 )
-from envbuild.pipeline.room import compilers, rows_at_once
+from envbuild.pipeline.room import builds_at_once, compilers, rows_at_once
 from envbuild.pipeline.workbench import Workbench
 
 # Of what a process says that is no event: enough for the end of a traceback.
@@ -141,7 +141,9 @@ class _Work:
         if at_once < min(wanted.jobs, len(left)):
             self._sink_of("")(Note(message=f"{info.cpus} CPUs and their memory are enough for {at_once} at a time"))
         _require_room(bench, left, at_once)
-        each = compilers(cpus=info.cpus, memory_bytes=info.memory_bytes, at_once=at_once)
+        each = compilers(
+            cpus=info.cpus, memory_bytes=info.memory_bytes, at_once=min(at_once, builds_at_once(info.cpus))
+        )
         process.crew(
             [process.Member(name=name, argv=wanted.argv(name, each)) for name in left],
             at_once=at_once, on_start=self._start, on_line=self._line, on_end=self._end,

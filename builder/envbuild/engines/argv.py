@@ -52,6 +52,8 @@ def run_argv(client: str, endpoint: str, spec: ContainerSpec) -> tuple[str, ...]
     elif spec.gpus:
         # The flag is parsed as CSV: without these quotes the second UUID would be read as an option.
         gpus = ("--gpus", f'"device={",".join(spec.gpus)}"')
+    if spec.cpu_shares is not None:
+        argv += ["--cpu-shares", str(spec.cpu_shares)]
     return (*argv, *run_options(spec, gpus))
 
 
@@ -112,6 +114,8 @@ def create_payload(spec: ContainerSpec) -> dict[str, object]:
         host["Ulimits"] = [{"Name": "memlock", "Soft": spec.memlock, "Hard": spec.memlock}]
     if spec.memory_bytes is not None:
         host |= {"Memory": spec.memory_bytes, "MemorySwap": spec.memory_bytes}
+    if spec.cpu_shares is not None:
+        host["CpuShares"] = spec.cpu_shares
     if spec.gpus:
         host["DeviceRequests"] = [_device_request(spec.gpus)]
     if spec.cap_drop_all:

@@ -60,6 +60,9 @@ class ContainerSpec:
         shm_bytes: Size of /dev/shm; None is the engine's default (64 MiB in Docker).
         memlock: RLIMIT_MEMLOCK in bytes, -1 for unlimited, None for the engine's default.
         memory_bytes: Memory limit, with swap counted in; None is no limit.
+        cpu_shares: Its weight where the CPUs do not suffice for all, as Docker counts (1024 is everybody's); None is
+            the engine's default. Docker alone is told: all the steps of its builds have one weight together, and
+            rootless Podman may have no say over CPUs.
         gpus: ``("all",)`` or GPU/MIG UUIDs; empty is no GPU.
         interactive: A terminal and stdin, for people.
         stdin: stdin without a terminal, for pipes.
@@ -75,6 +78,7 @@ class ContainerSpec:
     shm_bytes: int | None = None
     memlock: int | None = None
     memory_bytes: int | None = None
+    cpu_shares: int | None = None
     read_only: bool = False
     gpus: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()

@@ -10,7 +10,7 @@ from envbuild.engines import ImageInfo, Run
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.events import Note
 from envbuild.model import Level
-from envbuild.pipeline import room
+from envbuild.pipeline import room, turns
 from envbuild.pipeline.current import Result, current
 from envbuild.pipeline.gates import ALL
 from envbuild.pipeline.image import base_label, build_image
@@ -209,7 +209,8 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
     room.require(bench, [target])
     machine = bench.engine.info()
     compilers = options.compilers or room.compilers(cpus=machine.cpus, memory_bytes=machine.memory_bytes)
-    build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout, compilers=compilers)
+    with turns.building(bench):
+        build_image(bench, run, target, no_cache=options.no_cache, timeout=options.timeout, compilers=compilers)
     evidence.remember_built(target.rendering.target_id, _present(bench, target.candidate).id)
     return target.candidate, "built"
 

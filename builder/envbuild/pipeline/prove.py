@@ -28,6 +28,7 @@ from envbuild.pipeline.prepare import FindingsError, errors
 from envbuild.pipeline.proof import Proof, Wish, as_dict, claims
 from envbuild.pipeline.seen import allowed_gpus, driver_faults, really, start_fault
 from envbuild.pipeline.smoking import REPORT, SMOKE_SECONDS, STEPS, Device, smoke_image
+from envbuild.pipeline.turns import training
 from envbuild.pipeline.workbench import Workbench
 
 
@@ -189,7 +190,7 @@ def _smoke(
     """Train; what was seen goes into ``seen``. Returns the decision as it came out."""
     on = "on the CPU" if device.accelerator == "cpu" else f"on {', '.join(device.gpus)}"
     detail = f"{device.ranks or 'as many'} ranks {on}, ZeRO-3 with offload, {STEPS} steps"
-    with _gpus(bench, device), _phase(bench, seen, "smoke", detail):
+    with training(bench, device), _phase(bench, seen, "smoke", detail):
         try:
             smoked = smoke_image(
                 bench.engine, run, env, info.id, device=device, timeout=wish.timeout, long_seconds=wish.long_seconds,
@@ -207,20 +208,6 @@ def _smoke(
     came_out, problems = really(env, bench.facts, decision, smoked.reports)
     seen.findings += problems
     return came_out
-
-
-@contextlib.contextmanager
-def _gpus(bench: Workbench, device: Device) -> Iterator[None]:
-    """One proof at a time on GPUs: their memory and their speed are part of what is seen."""
-    if device.accelerator == "cpu":
-        yield
-        return
-    lock = store.FileLock(store.home() / "locks" / "gpus.lock")
-    lock.acquire(lambda: bench.sink(Note(message="another run proves an image on the GPUs; waiting for it")))
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def proven(info: ImageInfo, env: Environment) -> tuple[Level, evidence.Evidence, Path] | None:

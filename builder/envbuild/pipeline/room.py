@@ -138,6 +138,15 @@ def rows_at_once(wanted: int, rows: int, *, cpus: int, memory_bytes: int) -> int
     return max(1, min(wanted, rows, cpus or wanted, memory_bytes // ROW_BYTES if memory_bytes else wanted))
 
 
+def builds_at_once(cpus: int) -> int:
+    """How many images the machine builds at a time: two cores each, and one in any case.
+
+    More of them are not done earlier, and what they compile alike they compile once each instead of once: the second
+    finds in the compiler's cache what the first has ended. Meanwhile other rows are inspected and trained.
+    """
+    return max(1, cpus // 2)
+
+
 def compilers(*, cpus: int, memory_bytes: int, at_once: int = 1) -> int:
     """How many compilers (``MAX_JOBS``) one row may run while ``at_once`` rows are built.
 
