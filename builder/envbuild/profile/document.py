@@ -1,0 +1,213 @@
+"""The measurement document ``envbuild.profile/1``: what a training did, step by step and rank by rank.
+
+Every reader and the profiler make this one document; every command after them reads nothing else. A figure that was not
+measured is absent (null, or a key that is not there), never 0; why, is said under ``unavailable``. Times are seconds,
+sizes are bytes, rates are bytes per second.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from envbuild.model.words import Frozen, Line, Word
+from envbuild.profile.figures import Bytes, Count, Number, Rank, Samples, Seconds
+from envbuild.profile.numbers import read_number
+
+SCHEMA: Literal["envbuild.profile/1"] = "envbuild.profile/1"
+
+Pass = Literal["timing", "comms", "trace", "parity"]
+Origin = Literal["probe", "command", "log", "comms-log", "trace", "nsys"]
+
+
+class Unavailable(Frozen):
+    """A figure that there is not, and why.
+
+    Attributes:
+        figure: As in the document, such as ``gpu_percent`` or ``collectives.seconds``.
+        rank: The rank it is of; None is every one.
+    """
+
+    figure: Word
+    reason: Line
+    rank: Count | None = None
+
+
+class Hardware(Frozen):
+    """What it ran on, without anybody's name.
+
+    Attributes:
+        label: What a team calls this machine or kind of machine, so that look-alikes can be told apart.
+        gpus: Model of each GPU that was used on one node.
+        cpus: CPUs that the processes could use.
+    """
+
+    cpu: Line | None = None
+    cpus: Count | None = None
+    memory_bytes: Bytes | None = None
+    gpus: tuple[Line, ...] = ()
+    driver: Line | None = None
+    label: Line | None = None
+
+
+class Key(Frozen):
+    """What a measurement is of: two with equal keys may be compared, others where the difference is declared.
+
+    Attributes:
+        image: Config digest of the image; None for a run outside one.
+        config: SHA-256 of the resolved ds_config.
+        probe: Version of the program that measured; None where a log was read.
+        row: The row of the matrix.
+    """
+
+    image: Line | None = None
+    config: Line | None = None
+    model: Line | None = None
+    probe: Line | None = None
+    hardware: Hardware = Hardware()
+    world_size: Annotated[int, Field(ge=1)] | None = None
+    nodes: Annotated[int, Field(ge=1)] | None = None
+    deepspeed: Line | None = None
+    torch: Line | None = None
+    nccl: Line | None = None
+    accelerator: Literal["cpu", "cuda"] | None = None
+    row: Line | None = None
+
+
+class Communication(Frozen):
+    """How the ranks talk.
+
+    Attributes:
+        backend: ``nccl``, ``gloo``, ...
+        startup_seconds: From creating the process group to the end of the first collective, on the slowest rank.
+        transports: What NCCL says that it uses, such as ``NET/IB`` or ``P2P/CUMEM``.
+    """
+
+    backend: Word | None = None
+    startup_seconds: Seconds | None = None
+    transports: tuple[Line, ...] = ()
+
+
+class StructuralCollective(Frozen):
+    """How often and how much, of all ranks and counted steps together: no clock is in it."""
+
+    op: Word
+    count: Count
+    bytes: Bytes | None = None
+
+
+class Parity(Frozen):
+    """The step against plain torch, and whether that is close enough."""
+
+    precision: Literal["fp32", "bf16", "fp16"]
+    passed: bool
+    gradient_error: Number | None = None
+    gradient_ratio: Number | None = None
+    parameter_error: Number | None = None
+    loss_error: Number | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: read_number(each) if isinstance(each, str) else each for name, each in value.items()}
+        return value
+
+
+class Structure(Frozen):
+    """Figures without noise: the same inputs give the same ones on every machine.
+
+    Attributes:
+        steps: How many steps the collectives were counted over.
+        host_tensor_bytes: Of weights, gradients and optimizer state in host memory, all ranks.
+        checkpoint_bytes: Of the tensors in a checkpoint.
+        devices: Where what lives, such as ``{"parameters": "cpu", "optimizer_class": "DeepSpeedCPUAdam"}``.
+    """
+
+    steps: Annotated[int, Field(ge=1)] | None = None
+    collectives: tuple[StructuralCollective, ...] = ()
+    parameters: Annotated[int, Field(ge=1)] | None = None
+    host_tensor_bytes: Bytes | None = None
+    checkpoint_bytes: Bytes | None = None
+    parity: tuple[Parity, ...] = ()
+    devices: dict[Word, Line] = Field(default_factory=dict)
+
+
+class Turn(Frozen):
+    """Where a launch stood in a comparison that launched two sides in turns.
+
+    Attributes:
+        session: The same in both documents.
+        position: In the order of all launches of the session: 0, 1, 2, ...; positions 2n and 2n + 1 are round n.
+    """
+
+    session: Word
+    position: Count
+
+
+class Launch(Frozen):
+    """One start of the training, from its first process to its last.
+
+    Attributes:
+        warmup: How many of each rank's first steps are not to be counted.
+        interval: Steps between two checkpoints; None where none is made.
+        samples_per_step, tokens_per_step: Of all ranks together.
+    """
+
+    pass_: Pass = Field("timing", alias="pass")
+    started: AwareDatetime | None = None
+    turn: Turn | None = None
+    seed: int | None = None
+    warmup: Count = 0
+    interval: Annotated[int, Field(ge=1)] | None = None
+    samples_per_step: Count | None = None
+    tokens_per_step: Count | None = None
+    ranks: tuple[Rank, ...] = ()
+    samples: Samples = Samples()
+    communication: Communication = Communication()
+    structure: Structure = Structure()
+    unavailable: tuple[Unavailable, ...] = ()
+
+    @model_validator(mode="after")
+    def _once(self) -> Launch:
+        numbers = [rank.rank for rank in self.ranks]
+        if len(set(numbers)) != len(numbers):
+            raise ValueError("a rank is there twice")
+        return self
+
+
+class Origins(Frozen):
+    """Where it comes from.
+
+    Attributes:
+        files: Names of the files that were read, without their folders.
+        command: The command that was measured, masked.
+    """
+
+    kind: Origin
+    envbuild: Line | None = None
+    files: tuple[Line, ...] = ()
+    command: Line | None = None
+
+
+class Measurement(Frozen):
+    """What one image, or one run, did: a key, and one or more launches.
+
+    Attributes:
+        config: The resolved ds_config.
+        notes: What a reader should know, such as a correction that was made.
+    """
+
+    key: Key = Key()
+    origin: Origins
+    config: dict[str, Any] | None = None
+    launches: Annotated[tuple[Launch, ...], Field(min_length=1)]
+    notes: tuple[Line, ...] = ()
+
+
+class Document(Frozen):
+    """The file, and what ``envbuild profile --json`` prints."""
+
+    schema_: Literal["envbuild.profile/1"] = Field(SCHEMA, alias="schema")
+    measurement: Measurement

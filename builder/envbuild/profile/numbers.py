@@ -1,0 +1,20 @@
+"""Numbers that JSON has no word for, the same way as the probes write them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def write_number(value: float | None) -> float | str | None:
+    """NaN and the infinities as ``"nan"``, ``"inf"`` and ``"-inf"``."""
+    if value is None or math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def read_number(value: Any) -> Any:
+    """What ``write_number`` wrote; anything else as it is."""
+    return _WORDS.get(value, value) if isinstance(value, str) else value
