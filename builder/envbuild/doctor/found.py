@@ -9,8 +9,8 @@ from envbuild.doctor.collection import Tool, Toolkit
 from envbuild.doctor.view import View, normalised
 from envbuild.doctor.words import by_path, is_clang
 from envbuild.facts import Fact
+from envbuild.facts.gpus import plain
 from envbuild.facts.versions import cuda_of_build, parse, within
-from envbuild.matrix.asking import plain
 from envbuild.model import Cuda, DeepSpeed, Environment, Gcc
 
 _RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,4}", re.ASCII)

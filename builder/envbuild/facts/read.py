@@ -17,7 +17,7 @@ from envbuild.facts.types import Facts
 # libyaml is about ten times faster, and is missing only from builds made without it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Files whose keys are the names of Facts, and those that are one of its values.
-_SHARED = ("toolkits", "gpus", "distributions", "packages", "runtimes", "torch", "nvidia")
+_SHARED = ("toolkits", "gpus", "distributions", "packages", "runtimes", "torch", "nvidia", "models")
 _OWN = ("deepspeed", "lifetimes")
 
 

@@ -14,6 +14,7 @@ from pydantic import StringConstraints
 from envbuild.facts import symbols
 from envbuild.facts.deepspeed import DeepSpeed, ToleratedCuda
 from envbuild.facts.fact import Fact, Lazy
+from envbuild.facts.machines import Bus, Card, Model
 from envbuild.facts.packages import Packages
 from envbuild.facts.versions import parse, within
 from envbuild.model import DottedNumber, MajorMinor, Version
@@ -191,6 +192,9 @@ class Facts(Lazy):
     bundled_drivers: dict[str, BundledDriver]
     required_drivers: dict[str, RequiredDriver]
     gpus: dict[str, Gpu]
+    cards: dict[str, Card]
+    buses: dict[str, Bus]
+    models: dict[str, Model]
     datacenter: Datacenter
     driver_floors: dict[str, DriverFloor]
     releases: dict[str, Release]

@@ -8,6 +8,7 @@ from typing import Any
 
 from envbuild.errors import InputError
 from envbuild.facts import Facts
+from envbuild.facts.gpus import plain
 from envbuild.facts.versions import neighbours, parse, starts_with, within
 from envbuild.matrix.answer import Want, shown
 from envbuild.matrix.merge import near
@@ -167,12 +168,6 @@ def gpus(facts: Facts, text: str) -> tuple[str, ...]:
     if not names:
         raise InputError("--gpu: no GPU is named", hint=f"Known GPUs: {', '.join(facts.gpus)}.")
     return tuple(dict.fromkeys(names))
-
-
-def plain(text: str) -> str:
-    """A GPU's name without what it is sold as: ``NVIDIA GeForce RTX 4090`` is rtx4090."""
-    plain = re.sub(r"[^a-z0-9]", "", text[:80].lower())
-    return re.sub(r"^(nvidia|tesla|geforce)+", "", plain)
 
 
 def _base(facts: Facts, said: Mapping[str, str]) -> Want:
