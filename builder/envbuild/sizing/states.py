@@ -91,7 +91,7 @@ def _one_two(shape: Shape, setup: Setup, machine: Machine) -> States:
             product("gradient buffer", p=size, largest_tensor=largest),
         ),
     )
-    pinned = (MASTER * own, GRADIENT * own, size * own, size * largest)
+    pinned: tuple[int, ...] = (MASTER * own, GRADIENT * own, size * own, size * largest)
     if accumulated:
         # A block for each tensor that this rank is in charge of.
         pinned += tuple(
