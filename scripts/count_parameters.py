@@ -25,7 +25,6 @@ from envbuild.sizing import hf  # noqa: E402
 from envbuild.sizing.encoders import ENCODERS  # noqa: E402
 from envbuild.sizing.families import DECODERS, UNVERIFIED  # noqa: E402
 
-
 # What the families' switches add; defaults leave most of them off.
 VARIANTS: tuple[dict[str, Any], ...] = (
     {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "head_dim": 64, "num_key_value_heads": 4},
