@@ -15,7 +15,7 @@ import pytest
 import typer.main
 import yaml
 
-from envbuild.cli import app
+from envbuild.cli import application
 
 FOLDER = Path(__file__).parents[2] / "docs/ci"
 SCHEMAS = {"github.yml": "vendor.github-workflows", "gitlab.yml": "vendor.gitlab-ci"}
@@ -67,7 +67,7 @@ def test_the_shell_takes_it(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_command_is_one_that_there_is(name: str) -> None:
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     found = [words for script in scripts(name) for words in commands(script)]
     assert {words[0] for words in found} == {"check", "lock", "render", "build", "push", "pull", "smoke", "promote"}
     for words in found:

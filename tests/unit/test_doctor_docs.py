@@ -54,9 +54,9 @@ def test_what_a_check_explains_is_found_by_a_check() -> None:
 def test_the_options_that_the_docs_show_are_there() -> None:
     import typer.main
 
-    from envbuild.cli import app
+    from envbuild.cli import application
 
-    command = typer.main.get_command(app).commands["doctor"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(application()).commands["doctor"]  # type: ignore[attr-defined]
     known = {name for option in command.params for name in option.opts}
     lines = [line for line in DOCS.read_text().splitlines() if "envbuild doctor" in line]
     assert lines

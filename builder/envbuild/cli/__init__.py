@@ -3,70 +3,45 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from envbuild import __version__
-from envbuild.cli import (
-    building,
-    bundles,
-    diagnose,
-    doctor,
-    engine,
-    facts,
-    failure,
-    images,
-    locking,
-    output,
-    provision,
-    questions,
-    rendering,
-    rows,
-    sbom,
-    shipping,
-    start,
-    trust,
-)
+from envbuild.cli import failure, output
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
 
-app = typer.Typer(
-    name="envbuild",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Build DeepSpeed ZeRO-3 offload environments, prove them by a real training step, and only then name them.",
-    epilog="Start with: envbuild list, then envbuild build cpu. A project of your own: envbuild init.",
-)
-rows.register(app)
-locking.register(app)
-rendering.register(app)
-questions.register(app)
-building.register(app)
-images.register(app)
-shipping.register(app)
-sbom.register(app)
-provision.register(app)
-engine.register(app)
-bundles.register(app)
-doctor.register(app)
-diagnose.register(app)
-trust.register(app)
-facts.register(app)
-start.register(app)
+# Every module with its commands, in the order of the help.
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "rows": ("list", "show", "check"),
+    "locking": ("lock",),
+    "rendering": ("render",),
+    "questions": ("why-not", "diff"),
+    "building": ("build",),
+    "images": ("smoke", "promote", "run"),
+    "shipping": ("push", "pull", "images", "prune"),
+    "sbom": ("sbom",),
+    "provision": ("provision",),
+    "engine": ("engine",),
+    "bundles": ("export", "bundle"),
+    "doctor": ("doctor",),
+    "diagnose": ("diagnose",),
+    "linting": ("lint",),
+    "trust": ("key", "verify"),
+    "facts": ("facts",),
+    "start": ("init",),
+}
 
 
 def _reflow(text: str) -> str:
     """One line for each paragraph: where a docstring's lines end is no business of the terminal's width."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-
-
-for _command in app.registered_commands:
-    _command.help = _command.help or _reflow((_command.callback.__doc__ or "") if _command.callback else "")
 
 
 def _version(wanted: bool) -> None:
@@ -75,13 +50,39 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
+
+
+def application(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The program that a command line needs: where it begins with a command, that one's module alone.
+
+    The others cost more than a short command does itself. Help, completion, a slip and every option in front of the
+    command see them all.
+    """
+    first = arguments[0] if arguments else ""
+    completing = "_ENVBUILD_COMPLETE" in os.environ
+    one = [] if completing else [module for module, names in COMMANDS.items() if first in names]
+    app = typer.Typer(
+        name="envbuild",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="Build DeepSpeed ZeRO-3 offload environments, prove them by a real training step, and only then name "
+        "them.",
+        epilog="Start with: envbuild list, then envbuild build cpu. A project of your own: envbuild init.",
+    )
+    app.callback()(_root)
+    for module in one or COMMANDS:
+        import_module(f"{__name__}.{module}").register(app)
+    for command in app.registered_commands:
+        command.help = command.help or _reflow((command.callback.__doc__ or "") if command.callback else "")
+    return app
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -108,7 +109,7 @@ def _wants_json(arguments: list[str]) -> bool:
 def _outcome(*, as_json: bool) -> int:
     try:
         # Typer prints usage errors itself; with --json they are documents like any other error.
-        code = app(prog_name="envbuild", standalone_mode=not as_json) or 0
+        code = application(sys.argv[1:])(prog_name="envbuild", standalone_mode=not as_json) or 0
     except EnvbuildError as error:
         return failure.report(error, as_json=as_json)
     except failure.Concluded as error:
