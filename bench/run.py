@@ -2,9 +2,9 @@
 
     python bench/run.py [--rounds 3] [--only PART]... [--rows 8] [--json FILE] [--record]
 
-A part is rules, diagnose, bundle, bundle-io, help, build, step, layers, doctor, size, shipping, size-cuda or rows. The
-last two are measured only where they are asked for: size-cuda weighs the row h200-cu130, which takes 30 GB, and rows
-builds eight rows twice, with nothing in any cache, which takes an hour and 20 GB (--rows 2 for a quick try).
+A part is rules, diagnose, lint, bundle, bundle-io, help, build, step, layers, doctor, size, shipping, size-cuda or
+rows. The last two are measured only where they are asked for: size-cuda weighs the row h200-cu130, which takes 30 GB,
+and rows builds eight rows twice, with nothing in any cache, which takes an hour and 20 GB (--rows 2 for a quick try).
 
 It builds and proves the row `cpu` first, if that was not done and more is measured than what needs no image. Exit
 code 1 when a limit is exceeded.
@@ -24,6 +24,7 @@ import bundle_io
 import commands
 import examination
 import images
+import linting
 import logs
 import resolving
 import rows
@@ -45,7 +46,20 @@ from envbuild.pipeline.workbench import Workbench
 ROW = "cpu"
 # The release before the row's: what a user changes when DeepSpeed moves.
 OTHER_DEEPSPEED = "0.19.7"
-PARTS = ("rules", "diagnose", "bundle", "bundle-io", "help", "build", "step", "layers", "doctor", "size", "shipping")
+PARTS = (
+    "rules",
+    "diagnose",
+    "lint",
+    "bundle",
+    "bundle-io",
+    "help",
+    "build",
+    "step",
+    "layers",
+    "doctor",
+    "size",
+    "shipping",
+)
 ON_DEMAND = ("rows", "size-cuda")
 # It has to be there, as `make integration-cuda` leaves it: tagged at the level of a machine without a GPU.
 CUDA_ROW = "h200-cu130"
@@ -104,6 +118,10 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int, count: int) -> tupl
         say("measuring: diagnose")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
             measures += logs.diagnose(Path(scratch), rounds)
+    if "lint" in parts:
+        say("measuring: lint")
+        with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
+            measures.append(linting.linting(Path(scratch), rounds))
     if "bundle" in parts:
         say("measuring: bundle")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
@@ -117,7 +135,7 @@ def measure(parts: tuple[str, ...] | list[str], rounds: int, count: int) -> tupl
         say(f"measuring: {count} rows, with -j 1 and with -j 2")
         with tempfile.TemporaryDirectory(prefix="envbuild-bench-") as scratch:
             measures += rows.measures(bench, Path(scratch), count)
-    if set(parts) <= {"rules", "diagnose", "bundle", "bundle-io", "rows"}:
+    if set(parts) <= {"rules", "diagnose", "lint", "bundle", "bundle-io", "rows"}:
         return measures, [f"Python {sys.version.split()[0]}, envbuild {__version__}."]
     say(f"building and proving the row {ROW}, unless it is up to date")
     must((commands.ENVBUILD, "build", ROW), cwd=commands.ROOT)

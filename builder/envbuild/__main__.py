@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from envbuild import process
+from envbuild import own_variables
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     """
     if "PYDANTIC_DISABLE_PLUGINS" not in os.environ:
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-        process.own.add("PYDANTIC_DISABLE_PLUGINS")
+        own_variables.add("PYDANTIC_DISABLE_PLUGINS")
     from envbuild.cli import main as command_line
 
     command_line()

@@ -7,7 +7,7 @@ import io
 import sys
 from typing import Any
 
-from envbuild.cli import diagnose, output
+from envbuild.cli import output
 from envbuild.errors import EnvbuildError
 
 
@@ -53,6 +53,9 @@ def _narrate(error: EnvbuildError) -> None:
     # A matrix's message is its findings again, one a line.
     message = f"{len(found)} problem(s) in {found[0].file}" if error.code == "matrix" and found else error.message
     output.narrate(f"{output.paint('error', '31', stream=sys.stderr)}: {message}")
-    diagnose.narrate(error.causes, said="\n".join((message, *(finding.message for finding in found))))
+    if error.causes:
+        from envbuild.cli import diagnose
+
+        diagnose.narrate(error.causes, said="\n".join((message, *(finding.message for finding in found))))
     if error.hint:
         output.narrate(f"hint: {error.hint}")

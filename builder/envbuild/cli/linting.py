@@ -5,9 +5,8 @@ from __future__ import annotations
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -166,8 +165,7 @@ def lint(
         raise typer.Exit(FINDINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Linted:
+class _Linted(NamedTuple):
     document: Document
     context: Context
     judged: tuple[Judged, ...]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 DEEPSPEED, HF_TRAINER, ACCELERATE = "deepspeed", "hf-trainer", "accelerate"
 LAUNCHERS = (DEEPSPEED, HF_TRAINER, ACCELERATE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One of the GPUs, which are all of a kind.
 
     Attributes:
@@ -23,8 +22,7 @@ class Gpu:
     memory_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """What a row's image brings along.
 
     Attributes:
@@ -40,8 +38,7 @@ class Row:
     memlock_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(NamedTuple):
     """The model that is trained.
 
     Attributes:

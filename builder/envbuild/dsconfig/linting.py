@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild import dsschema
 from envbuild.dsconfig.context import Context
@@ -16,8 +16,7 @@ from envbuild.model.finding import Finding, Severity
 _HJSON = "deepspeed/runtime/config.py: DeepSpeedConfig reads a file with hjson.load; Hugging Face with json.load"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """A finding, what would mend it, and the piece of text that it is about."""
 
     finding: Finding

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild.dsconfig.document import Place
 from envbuild.model.finding import Severity
@@ -11,8 +11,7 @@ from envbuild.model.finding import Severity
 Edit = tuple[int, int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(NamedTuple):
     """An objection.
 
     Attributes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from envbuild.dsconfig.document import NUMBER, OBJECT, Document, Member, Node, Place
 from envbuild.dsconfig.problem import Edit, Problem
@@ -13,8 +12,7 @@ from envbuild.model.finding import Severity
 AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):
     """What a configuration says of one key.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 # Who looks at an unknown key of a section.
 FORBID = "forbid"  # a model of pydantic: it is refused
@@ -12,8 +11,7 @@ IGNORE = "ignore"  # keys are asked for by name: it is passed over
 OPEN = "open"  # the section is handed on as it is: others may ask for more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deprecation:
+class Deprecation(NamedTuple):
     """A key that another one took the place of.
 
     Attributes:
@@ -26,8 +24,7 @@ class Deprecation:
     becomes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(NamedTuple):
     """One key.
 
     Attributes:
@@ -55,7 +52,6 @@ class Key:
         return self.names[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """An object: its keys, and what becomes of others.
 
@@ -63,22 +59,26 @@ class Section:
         extra: forbid, ignore or open.
         model: The class of DeepSpeed that reads it; empty where a function does.
         removed: Keys that are refused, because what they switched on is gone, with DeepSpeed's words.
+        entries: How to make each key, by every spelling of it: few of them are asked for.
     """
 
-    extra: str
-    model: str
-    removed: Mapping[str, str]
-    entries: Mapping[str, Callable[[], Key]]
-    known: dict[str, Key] = field(default_factory=dict)
+    def __init__(
+        self, *, extra: str, model: str, removed: Mapping[str, str], entries: Mapping[str, Callable[[], Key]]
+    ) -> None:
+        self.extra = extra
+        self.model = model
+        self.removed = removed
+        self.entries = entries
+        self._known: dict[str, Key] = {}
 
     def find(self, name: str) -> Key | None:
         """The key of that spelling."""
-        if name not in self.known:
+        if name not in self._known:
             entry = self.entries.get(name)
             if entry is None:
                 return None
-            self.known[name] = entry()
-        return self.known[name]
+            self._known[name] = entry()
+        return self._known[name]
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -95,8 +95,7 @@ class Section:
                 yield key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
+class Schema(NamedTuple):
     """What one release knows.
 
     Attributes:

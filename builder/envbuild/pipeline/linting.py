@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from envbuild import dsschema
 from envbuild.dsconfig.context import DEEPSPEED, HF_TRAINER, LAUNCHERS, Context, Gpu, Model, Row
@@ -25,8 +25,7 @@ _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([KMGT])(i?)B?", re.IGNORE
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(NamedTuple):
     """What the flags say.
 
     Attributes:

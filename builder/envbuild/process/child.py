@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from envbuild import own_variables
 from envbuild.errors import EngineError
 
 GRACE_SECONDS = 10.0
@@ -18,7 +19,7 @@ _POLL_SECONDS = 0.02
 # Bytes. No program that is meant to be read line by line has such lines.
 _LONGEST_LINE = 32 << 20
 
-own: set[str] = set()
+own = own_variables
 """Names of environment variables that envbuild set for itself: children do not inherit them."""
 
 

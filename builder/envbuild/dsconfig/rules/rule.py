@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from envbuild.dsconfig.context import Context
 from envbuild.dsconfig.problem import Problem
@@ -12,8 +12,7 @@ from envbuild.dsconfig.view import View
 Judge = Callable[[View, Context], Iterable[Problem]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     """A rule with the id it is cited by.
 
     Attributes:
