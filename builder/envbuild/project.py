@@ -254,6 +254,28 @@ _SITE_TEXT = """\
 # [registry]
 # name = "registry.example.com/team"
 
+# Where `build` and `smoke` run: on this host, or as jobs of a cluster (docs/cluster.md).
+# [executor]
+# kind = "local"                # local or slurm; --executor says it for one command
+# folder = "/shared/envbuild"   # a folder that this host and the nodes share
+# home = "/var/lib/envbuild"    # the store on a node; without it FOLDER/nodes/NODE
+# envbuild = "/shared/venv/bin/envbuild"  # the program on the nodes; without it this one, by its path
+# setup = ["module load podman"]  # lines of shell that a node runs before it
+# at_once = 4                   # tasks of a run at a time
+
+# [slurm]
+# partition = "gpu"
+# account = "team"
+# qos = "normal"
+# time = "2:00:00"
+# constraint = "ib"
+# options = ["--mem=64G", "--exclusive"]  # more options of sbatch
+# What a GPU of the matrix is here, and what one row needs; both take partition, gres, constraint, time and options.
+# [slurm.gpus]
+# h100 = {gres = "gpu:h100:8", partition = "h100"}
+# [slurm.rows]
+# cpu = {partition = "cpu", time = "30"}
+
 # [paths]
 # cache = "/var/cache/envbuild"
 

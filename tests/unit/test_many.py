@@ -203,12 +203,12 @@ def test_a_failure_in_the_table_fits_the_reader_and_its_step_has_a_name(
     error = {"message": f"build step failed: {step}\n  E: no such package", "exit_code": 4}
     told = ("error: all of it", f"  {step}")
     failed = Outcome(row="a-row", status="failed", exit_code=4, seconds=61, error=error, told=told)
-    many._print(
+    many.show(
         [failed, Outcome(row="b", status="built", exit_code=0, image={"tags": ["b:1"], "level": "cpu"})], json=False
     )
     header, first, second = capsys.readouterr().out.splitlines()
     assert header.split() == ["ROW", "STATUS", "LEVEL", "TIME", "TAG"] and second.endswith("b:1")
     assert len(first) <= 80 and "[toolchain 2/2] RUN :" in first, first
     # Who reads the log of a CI sees no document.
-    many._print([failed], json=True)
+    many.show([failed], json=True)
     assert "error: all of it" in capsys.readouterr().err

@@ -16,6 +16,7 @@ import typer
 from envbuild import __version__
 from envbuild.cli import failure, output
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
+from envbuild.events import EVENTS_VARIABLE
 
 # Every module with its commands, in the order of the help.
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -25,6 +26,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "questions": ("why-not", "diff"),
     "building": ("build",),
     "images": ("smoke", "promote", "run"),
+    "jobs": ("jobs", "attach", "cancel", "node"),
     "shipping": ("push", "pull", "images", "prune"),
     "sbom": ("sbom",),
     "provision": ("provision",),
@@ -86,6 +88,10 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    # A scheduler tells every process of a job, and so does the one that started this: once is enough, and twice would
+    # break off what is being cleaned up.
+    if EVENTS_VARIABLE in os.environ:
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
     # The same way out as Ctrl-C: containers, builds and temporary folders are cleaned up on the way.
     raise KeyboardInterrupt
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from envbuild.cli import cluster, output
 from envbuild.cli import options as opt
-from envbuild.cli import output
 
 if TYPE_CHECKING:
     from envbuild.pipeline.build import BuildOptions
@@ -91,13 +91,16 @@ def build(
     key: opt.KeyOption = None,
     timeout: TimeoutOption = 7200,
     smoke_timeout: SmokeTimeoutOption = 600,
+    executor: opt.ExecutorOption = None,
+    detach: opt.DetachOption = False,
     compilers: Annotated[
         int | None, typer.Option(hidden=True, min=1, help="One row of several: so many compilers, and lines of JSON.")
     ] = None,
 ) -> None:
     """Build rows' images, prove each by a real ZeRO-3 offload step, and only then tag it.
 
-    A row that fails does not stop the others. Exit codes, of several rows the highest: 0 tagged or up to date, 1 a row
+    A row that fails does not stop the others. With --executor slurm each row is a job of a cluster's (docs/cluster.md).
+    Exit codes, of several rows the highest: 0 tagged or up to date, 1 a row
     breaks a rule, 2 its input is no good, 3 engine, network or disk, 4 a build step failed, 5 an image does not pass or
     its evidence is too weak. Nothing of a row is tagged unless its exit code is 0.
     """
@@ -105,13 +108,16 @@ def build(
         no_cache=no_cache, record=record, force=force, allow_level=allow_level, gpus=gpus, timeout=timeout,
         smoke_timeout=smoke_timeout, compilers=compilers,
     )  # fmt: skip
-    settings = {"signing.key": key, "engine.kind": engine, "engine.builder": builder}
+    settings = {
+        "signing.key": key, "engine.kind": engine, "engine.builder": builder, "executor.kind": executor,
+    }  # fmt: skip
     if compilers is not None and envs:
         from envbuild.cli import many
 
         many.part(project, host, settings, envs[0], asked)
         return
-    if every or changed_since is not None or (envs and len(set(envs)) > 1):
+    away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
+    if away or every or changed_since is not None or (envs and len(set(envs)) > 1):
         from envbuild.cli import many
 
         wanted = many.Wanted(
@@ -126,7 +132,11 @@ def build(
             key=key,
             asked=asked,
         )
-        many.build(wanted, settings, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
+        how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
+        if away:
+            many.send(wanted, settings, how)
+        else:
+            many.build(wanted, settings, json=json, verbose=verbose, quiet=quiet, dry_run=dry_run)
         return
     if not envs:
         raise typer.BadParameter("name a row, or say --all (envbuild build ENV)")

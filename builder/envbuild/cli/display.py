@@ -12,10 +12,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from threading import Lock
 from typing import TextIO
 
 from envbuild.events import (
+    EVENTS_VARIABLE,
     Event,
     Note,
     PhaseDone,
@@ -64,6 +66,12 @@ def make_sinks(
     """
     out = stream if stream is not None else sys.stderr
     variables = os.environ if environ is None else environ
+    if listener := variables.get(EVENTS_VARIABLE):
+        from envbuild.cli import lines
+
+        sink = lines.into(Path(listener))
+        yield lambda name: sink
+        return
     if quiet or not _is_live(out, variables):
         yield _plain(out, quiet=quiet, verbose=verbose)
         return

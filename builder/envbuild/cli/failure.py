@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from typing import Any
 
 from envbuild.cli import output
 from envbuild.errors import EnvbuildError
+from envbuild.events import EVENTS_VARIABLE
 
 
 class Concluded(Exception):
@@ -23,7 +25,8 @@ def report(error: EnvbuildError, *, as_json: bool) -> int:
     """Print it, and return its exit code."""
     if as_json:
         output.document("error", **fields(error))
-    else:
+    # A run on a cluster keeps both: the document for programs, the words for people.
+    if not as_json or EVENTS_VARIABLE in os.environ:
         _narrate(error)
     return error.exit_code
 

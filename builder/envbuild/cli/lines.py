@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,11 +10,15 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any, get_args
 
-from envbuild.events import Event
+import envbuild
+from envbuild.events import Event, Sink
 
+# The folder of the package comes last, and the current folder not at all: python -m would take modules from there.
+_PROGRAM = "import sys; sys.path[:] = [*filter(None, sys.path), {folder!r}]; from envbuild.__main__ import main; main()"
 _writing = Lock()
 _EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
@@ -33,9 +38,29 @@ class Ended:
     told: tuple[str, ...] = ()
 
 
+def program() -> tuple[str, ...]:
+    """This program as another process, here or on a host that sees the same files, starts it."""
+    folder = str(Path(envbuild.__file__).resolve().parents[1])
+    return (sys.executable, "-c", _PROGRAM.format(folder=folder))
+
+
 def tell(event: Event) -> None:
     """A sink: the event as a line of stdout."""
     _write([type(event).__name__, dataclasses.asdict(event)])
+
+
+def into(path: Path) -> Sink:
+    """A sink: the event as a line of a file, which somebody elsewhere reads while it grows.
+
+    What cannot be written is not told; the work goes on.
+    """
+
+    def sink(event: Event) -> None:
+        line = json.dumps([type(event).__name__, dataclasses.asdict(event)], default=str) + "\n"
+        with _writing, contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    return sink
 
 
 def end(ended: Ended) -> None:

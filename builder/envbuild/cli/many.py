@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import envbuild
 from envbuild import process
 from envbuild.cli import failure, lines, output
 from envbuild.cli import options as opt
@@ -29,13 +28,14 @@ from envbuild.pipeline.many import (
 from envbuild.pipeline.room import builds_at_once, compilers, rows_at_once
 from envbuild.pipeline.workbench import Workbench
 
+if TYPE_CHECKING:
+    from envbuild.cli.cluster import How
+
 # Of what a process says that is no event: enough for the end of a traceback.
 _TAIL = 15
 # Of an error, in a line that has more to say; all of it is told elsewhere.
 _ERROR_WIDTH = 100
 _LEAST_ERROR_WIDTH = 24
-# The folder of the package comes last, and the current folder not at all: python -m would take modules from there.
-_PROGRAM = "import sys; sys.path[:] = [*filter(None, sys.path), {folder!r}]; from envbuild.__main__ import main; main()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +55,21 @@ class Wanted:
 
     def argv(self, row: str, compilers: int) -> tuple[str, ...]:
         """The command line of one of them."""
-        folder = str(Path(envbuild.__file__).resolve().parents[1])
+        return (*lines.program(), *self.arguments(row, {"--compilers": compilers}))
+
+    def arguments(self, row: str, more: Mapping[str, object], *also: str) -> tuple[str, ...]:
+        """What envbuild is told to build one of them."""
         asked = self.asked
         texts = {
             "--project": self.project, "--host": self.host, "--engine": self.engine, "--builder": self.builder,
             "--key": self.key, "--allow-level": asked.allow_level,
-            "--gpus": asked.gpus, "--timeout": asked.timeout, "--smoke-timeout": asked.smoke_timeout,
-            "--compilers": compilers,
+            "--gpus": asked.gpus, "--timeout": asked.timeout, "--smoke-timeout": asked.smoke_timeout, **more,
         }  # fmt: skip
         flags = {"--no-cache": asked.no_cache, "--record": asked.record, "--force": asked.force}
         return (
-            sys.executable, "-c", _PROGRAM.format(folder=folder), "build",
+            "build",
             *(f"{name}={value}" for name, value in texts.items() if value is not None),
-            *(name for name, given in flags.items() if given), "--", row,
+            *(name for name, given in flags.items() if given), *also, "--", row,
         )  # fmt: skip
 
 
@@ -87,12 +89,7 @@ def build(
 ) -> None:
     """Build the rows, and say at the end what came of each."""
     bench = Workbench(project_folder=wanted.project, host=wanted.host, settings=settings)
-    names = opt.chosen(bench, wanted.rows, wanted.every or (wanted.since is not None and not wanted.rows), "build")
-    if wanted.since is not None:
-        changed = changed_since(bench, wanted.since, names)
-        if not quiet:
-            output.narrate(f"changed since {wanted.since}: {', '.join(changed) or 'no row'} (of {len(names)})")
-        names = changed
+    names = chosen(bench, wanted, quiet=quiet)
     if dry_run:
         _plans(bench, names, json=json)
         return
@@ -107,10 +104,38 @@ def build(
         except KeyboardInterrupt:
             interrupted = True
     outcomes = work.outcomes()
-    _print(outcomes, json=json)
+    show(outcomes, json=json)
     code = INTERRUPTED if interrupted else worst(outcomes)
     if code:
         raise failure.Concluded(code)
+
+
+def send(wanted: Wanted, settings: Mapping[str, object], how: How) -> None:
+    """The same on a cluster, a job for each row: what is up to date there, the node finds."""
+    from envbuild.cli import cluster
+    from envbuild.pipeline.cluster import Work
+
+    bench = Workbench(project_folder=wanted.project, host=wanted.host, settings=settings)
+    names = chosen(bench, wanted, quiet=how.quiet)
+    _ = opt.level(wanted.asked.allow_level), opt.gpus(wanted.asked.gpus)
+    bench.need_signing_key()
+    there = cluster.seen_from_nodes(bench, wanted.key)
+    if names:
+        works = [Work(name=name, row=name, argv=wanted.arguments(name, there, "--json")) for name in names]
+        cluster.carry_out(bench, "build", works, how)
+    else:
+        show([], json=how.json)
+
+
+def chosen(bench: Workbench, wanted: Wanted, *, quiet: bool) -> list[str]:
+    """The rows that are meant."""
+    names = opt.chosen(bench, wanted.rows, wanted.every or (wanted.since is not None and not wanted.rows), "build")
+    if wanted.since is None:
+        return names
+    changed = changed_since(bench, wanted.since, names)
+    if not quiet:
+        output.narrate(f"changed since {wanted.since}: {', '.join(changed) or 'no row'} (of {len(names)})")
+    return changed
 
 
 class _Work:
@@ -233,7 +258,8 @@ def _plans(bench: Workbench, names: Sequence[str], *, json: bool) -> None:
         raise failure.Concluded(max(codes.values()))
 
 
-def _print(outcomes: Sequence[Outcome], *, json: bool) -> None:
+def show(outcomes: Sequence[Outcome], *, json: bool, **more: object) -> None:
+    """What came of each row; ``more`` is for the document."""
     # With --json too: who reads the log of a CI sees no document.
     for outcome in outcomes:
         if outcome.told:
@@ -241,9 +267,11 @@ def _print(outcomes: Sequence[Outcome], *, json: bool) -> None:
             for line in outcome.told:
                 output.narrate(f"  {line}")
     if json:
-        output.document("build", images=[outcome.as_dict() for outcome in outcomes])
+        output.document("build", images=[outcome.as_dict() for outcome in outcomes], **more)
         return
-    before = [("ROW", "STATUS", "LEVEL", "TIME"), *map(_cells, outcomes)]
+    elsewhere = any(each.node for each in outcomes)
+    heads = ("ROW", "STATUS", "LEVEL", *(("NODE",) if elsewhere else ()), "TIME")
+    before = [heads, *(_cells(each, elsewhere=elsewhere) for each in outcomes)]
     taken = sum(max(map(len, column)) + 2 for column in zip(*before, strict=True))
     room = max(_LEAST_ERROR_WIDTH, output.width() - taken)
     last = [next(iter(each.image.get("tags", ())), "") or _first_line(each, room) or "-" for each in outcomes]
@@ -251,9 +279,10 @@ def _print(outcomes: Sequence[Outcome], *, json: bool) -> None:
     output.table(header, rows)
 
 
-def _cells(outcome: Outcome) -> tuple[str, str, str, str]:
+def _cells(outcome: Outcome, *, elsewhere: bool) -> tuple[str, ...]:
     took = seconds_text(outcome.seconds) if outcome.seconds >= 1 else "-"
-    return outcome.row, outcome.status, str(outcome.image.get("level") or "-"), took
+    level = str(outcome.image.get("level") or "-")
+    return outcome.row, outcome.status, level, *((outcome.node or "-",) if elsewhere else ()), took
 
 
 def _first_line(outcome: Outcome, room: int = _ERROR_WIDTH) -> str:

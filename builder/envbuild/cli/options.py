@@ -117,6 +117,21 @@ def engine_kind(value: str | None) -> str | None:
     return value
 
 
+_EXECUTORS = ("local", "slurm")
+
+
+def executors(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What ``--executor`` takes."""
+    return [kind for kind in _EXECUTORS if kind.startswith(incomplete)]
+
+
+def executor(value: str | None) -> str | None:
+    """``--executor``, looked at."""
+    if value is not None and value not in _EXECUTORS:
+        raise typer.BadParameter(f"'{value}' is none; say {', '.join(_EXECUTORS[:-1])} or {_EXECUTORS[-1]}")
+    return value
+
+
 _LONGEST = 30 * 24 * 3600
 
 
@@ -163,6 +178,16 @@ EngineOption = Annotated[
 ]  # fmt: skip
 BuilderOption = Annotated[
     str | None, typer.Option("--builder", metavar="NAME", help="One of buildx's builders; in place of the site's.")
+]
+ExecutorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--executor", metavar="KIND", callback=executor, autocompletion=executors,
+        help="local: on this host; slurm: as jobs of a cluster; in place of the site's.",
+    ),
+]  # fmt: skip
+DetachOption = Annotated[
+    bool, typer.Option("--detach", help="With slurm: submit, print the run's name, and do not wait.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show every line of every step.")]
@@ -238,6 +263,13 @@ def workbench(
     from envbuild.pipeline.workbench import Workbench
 
     return Workbench(project_folder=project, host=host, settings={"engine.kind": engine, "engine.builder": builder})
+
+
+def workbench_with(project: Path | None, host: str | None, settings: Mapping[str, object]) -> Workbench:
+    """A silent workbench with what the command line says in place of the site's settings."""
+    from envbuild.pipeline.workbench import Workbench
+
+    return Workbench(project_folder=project, host=host, settings=settings)
 
 
 @contextlib.contextmanager

@@ -267,7 +267,8 @@ def prune(
     quiet: opt.QuietOption = False,
     dry_run: opt.DryRunOption = False,
 ) -> None:
-    """Free space: images of rows without name and evidence, leftovers of transfers and dead runs, old logs.
+    """Free space: images of rows without name and evidence, leftovers of transfers and dead runs, old logs, and old
+    runs on a cluster.
 
     What a name or evidence still speaks of stays. Build cache is the engine's own: docker builder prune,
     podman image prune.

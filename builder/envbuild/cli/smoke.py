@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from envbuild.cli import cluster, output
 from envbuild.cli import options as opt
-from envbuild.cli import output
+from envbuild.errors import InputError
 
 if TYPE_CHECKING:
     from envbuild.pipeline.bare import Accelerator
@@ -27,6 +29,9 @@ def smoke(
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --executor slurm: print script and command line; submit nothing.")
+    ] = False,
     gpus: opt.GpusOption = None,
     force: opt.ForceOption = False,
     allow_level: Annotated[
@@ -51,8 +56,12 @@ def smoke(
             "--timeout", "--smoke-timeout", callback=opt.seconds, help="Limit of the training step, in seconds."
         ),
     ] = 600,
+    executor: opt.ExecutorOption = None,
+    detach: opt.DetachOption = False,
 ) -> None:
     """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing.
+
+    With --executor slurm it is a job of a cluster's; the node's engine has to have the image (docs/cluster.md).
 
     Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, or this host cannot show
     that level (what was shown is in the evidence all the same).
@@ -64,7 +73,18 @@ def smoke(
         allow_level=opt.level(allow_level),
     )  # fmt: skip
     _check(image, python, accelerator, host)
-    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings={"signing.key": key}) as bench:
+    settings = {"signing.key": key, "engine.kind": engine, "executor.kind": executor}
+    away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
+    if away and python is None:
+        texts = {"--host": host, "--engine": engine, "--row": row, "--gpus": gpus, "--allow-level": allow_level,
+                 "--minutes": minutes if long else None, "--timeout": timeout}  # fmt: skip
+        flags = [name for name, given in {"--force": force, "--long": long}.items() if given]
+        how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
+        _send(opt.workbench_with(project, host, settings), image or "", row, key, texts, flags, how)
+        return
+    if dry_run:
+        raise InputError("--dry-run goes with --executor slurm: without it a smoke changes nothing but its evidence")
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings=settings) as bench:
         if python is not None:
             _interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
             return
@@ -89,9 +109,26 @@ def smoke(
             output.text(line)
 
 
-def _check(image: str | None, python: str | None, accelerator: str | None, host: str | None) -> None:
-    from envbuild.errors import InputError
+def _send(
+    bench: Workbench,
+    image: str,
+    row: str | None,
+    key: str | None,
+    texts: Mapping[str, object],
+    flags: list[str],
+    how: cluster.How,
+) -> None:
+    """The same on a node of a cluster, whose engine has the image."""
+    from envbuild.pipeline.cluster import Work, row_of
 
+    bench.need_signing_key()
+    given = {**texts, **cluster.seen_from_nodes(bench, key)}
+    options = [f"{name}={value}" for name, value in given.items() if value is not None]
+    argv = ("smoke", *options, *flags, "--json", "--", image)
+    cluster.carry_out(bench, "smoke", [Work(name=image, row=row_of(bench, image, row), argv=argv)], how)
+
+
+def _check(image: str | None, python: str | None, accelerator: str | None, host: str | None) -> None:
     if (image is None) == (python is None):
         raise InputError(
             "smoke takes an image or --python, and not both" if image else "smoke needs an image, or --python PATH",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from envbuild import store
@@ -145,6 +146,19 @@ def records(engine_id: str) -> list[Path]:
     return [] if digest is None else stored(digest)
 
 
+def fresh(home: Path, since: float, also: Collection[Path] = ()) -> list[tuple[str, Path]]:
+    """Records that a store got since a moment (seconds since the epoch), and ``also`` these, each with the engine's id
+    of its image. Not one is believed yet."""
+    found = []
+    for index in sorted((home / "evidence" / "index").glob("[0-9a-f]*")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            folder = home / "evidence" / index.read_text().strip().removeprefix("sha256:")
+            for path in sorted(folder.glob("*.json")):
+                if not path.name.endswith(ENVELOPE) and (_modified(path) >= since or path in also):
+                    found += [(f"sha256:{index.name}", path)]
+    return found
+
+
 def stored(config_digest: str) -> list[Path]:
     """Every record that is kept for an image, of any row, suite and level, newest first. Not one is believed yet."""
     found = [path for path in _folder(config_digest).glob("*.json") if not path.name.endswith(ENVELOPE)]
@@ -181,6 +195,11 @@ def is_built(target_id: str, engine_id: str) -> bool:
         return _built(target_id).read_text(errors="replace").strip() == engine_id
     except OSError:
         return False
+
+
+def any_built(target_id: str) -> bool:
+    """Whether it is noted what a build of the target gave here."""
+    return _built(target_id).is_file()
 
 
 def _built(target_id: str) -> Path:

@@ -26,6 +26,7 @@ class Outcome:
         image: Its image as ``--json`` shows it; empty where there is none.
         error: Its error as ``--json`` shows it; empty where there is none.
         told: The error as people read it, line by line.
+        node: The node of a cluster that did it, and its job; empty on this host.
     """
 
     row: str
@@ -35,6 +36,8 @@ class Outcome:
     image: dict[str, Any] = field(default_factory=dict)
     error: dict[str, Any] = field(default_factory=dict)
     told: tuple[str, ...] = ()
+    node: str = ""
+    job: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``: an image as a single row gives it, with its exit code and its error."""
@@ -50,6 +53,7 @@ class Outcome:
         return {
             **none, **self.image, "environment": self.row, "status": self.status, "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code, "error": self.error or None,
+            **({"node": self.node or None, "job": self.job} if self.job else {}),
         }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from envbuild import evidence, store
 from envbuild.engines import ImageInfo
 from envbuild.errors import EnvbuildError
 from envbuild.events import Note
+from envbuild.executors import every as every_run
 from envbuild.pipeline.arriving import arrives
 from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.runs import running
@@ -22,7 +23,7 @@ from envbuild.plan import LABEL_ENV, LABEL_TARGET
 
 _DAY = 24 * 3600.0
 # A transfer that broke off is worth something for a while; a log for longer. No run lasts as long as a week.
-_BLOBS, _SCRATCH, _LOGS = 1 * _DAY, 7 * _DAY, 30 * _DAY
+_BLOBS, _SCRATCH, _LOGS, _SILENT = 1 * _DAY, 7 * _DAY, 30 * _DAY, 180 * _DAY
 
 # Folders in which runs work, and which they take away themselves.
 _RUNS = ("pull-", "set-", "provision-", "rpmdb-")
@@ -59,7 +60,7 @@ def plan(bench: Workbench, *, candidates: bool) -> list[Item]:
         found += _images(bench, candidates=candidates)
     except EnvbuildError as error:
         bench.sink(Note(message=f"no images: {error.message}", level="warning"))
-    found += _files(bench.cache, time.time())
+    found += [*_files(bench.cache, time.time()), *_cluster(bench.site.executor.folder, time.time())]
     return found
 
 
@@ -69,7 +70,7 @@ def carry_out(bench: Workbench, items: Sequence[Item]) -> list[Item]:
     if any(item.kind in ("image", "name") for item in items):
         with running(bench):  # removes what dead runs have left
             pass
-    still = set(_files(bench.cache, time.time()))
+    still = {*_files(bench.cache, time.time()), *_cluster(bench.site.executor.folder, time.time())}
     for item in items:
         try:
             if _went(bench, item, still):
@@ -157,6 +158,18 @@ def _files(cache: Path, now: float) -> Iterator[Item]:
             if path.is_dir() and not path.is_symlink() and now - path.stat().st_mtime > _SCRATCH:
                 size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
                 yield Item(kind="folder", what=str(path), size_bytes=size, why="of a run that was killed")
+
+
+def _cluster(shared: Path | None, now: float) -> Iterator[Item]:
+    """Runs on a cluster that have ended: their evidence is in the store of whoever followed them."""
+    for folder, run in every_run(shared) if shared is not None else ():
+        ends = [last.ended if (last := folder.last(number)) else None for number in range(len(run.tasks))]
+        with contextlib.suppress(OSError):
+            age = now - max(path.stat().st_mtime for path in (folder.path, *folder.path.rglob("*")))
+            # One whose node died, or that was cancelled in the queue, says nothing itself; no job lives so long.
+            if age > (_LOGS if all(ends) else _SILENT) and folder.own:
+                size = sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
+                yield Item(kind="folder", what=str(folder.path), size_bytes=size, why="a run on the cluster, long over")
 
 
 def _held(path: Path) -> bool:

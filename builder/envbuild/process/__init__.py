@@ -24,8 +24,8 @@ from envbuild.process.crew import Member, crew
 from envbuild.process.watching import listen, watch
 
 __all__ = [
-    "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "replace", "run",
-    "stream", "watch", "which", "which_all",
+    "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "record", "replace",
+    "run", "stream", "watch", "which", "which_all",
 ]  # fmt: skip
 
 
@@ -158,6 +158,24 @@ def stream(
     if late and code != 0:
         raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s")
     return code
+
+
+def record(
+    argv: Sequence[str], *, stdout: Path, stderr: Path, env: Mapping[str, str] | None = None, grace: float
+) -> int:
+    """Run a program whose words go into two files; returns its exit code (negative: ended by that signal).
+
+    When this process is interrupted the program is told to end, and is waited for, ``grace`` seconds at most.
+
+    Raises:
+        EngineError: The program does not exist.
+    """
+    with stdout.open("wb") as out, stderr.open("wb") as err:
+        child = start(argv, env=env, stdout=out, stderr=err)
+        try:
+            return child.wait()
+        finally:
+            end(child, grace)
 
 
 def chunks(argv: Sequence[str], *, size: int = 1 << 20) -> Generator[bytes, None, None]:

@@ -82,13 +82,13 @@ def signal_group(child: subprocess.Popen[bytes], number: int) -> bool:
     return True
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
+def end(child: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
     """Ask it and its descendants to end, and end those that have not within the grace."""
     if child.returncode is None:
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + grace
         signal_group(child, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=GRACE_SECONDS)
+            child.wait(timeout=grace)
         # A child that ends at once may leave descendants that do not.
         while signal_group(child, 0) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from envbuild.errors import InputError
 from envbuild.site import sources, urls
-from envbuild.site.sections import SECTIONS, Section, SiteConfig
+from envbuild.site.section import Section
+from envbuild.site.sections import SECTIONS, SiteConfig
 from envbuild.site.sources import Given, Problems
 
 __all__ = ["FILE", "SECTIONS", "SiteConfig", "load", "user_file"]
@@ -41,6 +42,7 @@ _FLAGS = {
     ("registry", "name"): "registry",
     ("trust", "keys"): "key",
     ("engine", "kind"): "engine",
+    ("executor", "kind"): "executor",
 }
 _PATHS = _FILES | {
     ("pip", "find_links"),
@@ -49,7 +51,13 @@ _PATHS = _FILES | {
     ("trust", "keys"),
     ("signing", "key"),
     ("engine", "client"),
+    ("executor", "folder"),
+    ("executor", "home"),
+    ("executor", "envbuild"),
 }
+# A program: a path, or a name that is looked for on PATH.
+_PROGRAMS = {("engine", "client"), ("executor", "envbuild")}
+_NUMBERS = {("pip", "timeout"), ("executor", "at_once")}
 
 
 def load(
@@ -145,7 +153,7 @@ def _from_environment(environ: Mapping[str, str], problems: Problems) -> dict[st
             value = [item.strip() for item in text.split(",") if item.strip()]
         elif (section, key) in _TABLES:
             value = dict(item.strip().partition("=")[::2] for item in text.split(",") if item.strip())
-        elif (section, key) == ("pip", "timeout") and text.strip().isdigit():
+        elif (section, key) in _NUMBERS and text.strip().isdigit():
             value = int(text)
         found.setdefault(section, {})[key] = Given(value=value, place=variable, folder=Path.cwd())
     return found
@@ -175,7 +183,7 @@ def _plain(section: str, values: Mapping[str, Given], problems: Problems) -> dic
         if (section, key) in _PATHS:
             if isinstance(value, list | tuple):
                 value = [sources.absolute(entry, item.folder) for entry in value]
-            elif (section, key) != ("engine", "client") or "/" in str(value):
+            elif (section, key) not in _PROGRAMS or "/" in str(value):
                 value = sources.absolute(value, item.folder)
         if (section, key) in _FILES and isinstance(value, str) and not Path(value).is_file():
             problems.add(item.place, f"{section}.{key}: {value} is not a file")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
-from envbuild.model import Frozen, Line
-from envbuild.site import urls
+from envbuild.model import Line
+from envbuild.site.cluster import ExecutorSection, SlurmSection
+from envbuild.site.section import Section
 
 
 def _url(value: str, *schemes: str) -> str:
@@ -58,23 +59,6 @@ TrustedKey = Annotated[
     Annotated[str, StringConstraints(pattern=r"^\s*-----BEGIN PUBLIC KEY-----", max_length=10_000)] | Path,
     AfterValidator(_no_private_key),
 ]
-
-
-class _Masked:
-    """A value that is printed without credentials."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __repr__(self) -> str:
-        return urls.mask(repr(self._value))
-
-
-class Section(Frozen):
-    """A table of envbuild.toml. Its text form shows no credentials."""
-
-    def __repr_args__(self) -> Any:
-        return [(name, _Masked(value)) for name, value in super().__repr_args__()]
 
 
 class AptSection(Section):
@@ -194,6 +178,8 @@ class SiteConfig(Section):
     paths: PathsSection = Field(default_factory=PathsSection)
     trust: TrustSection = Field(default_factory=TrustSection)
     signing: SigningSection = Field(default_factory=SigningSection)
+    executor: ExecutorSection = Field(default_factory=ExecutorSection)
+    slurm: SlurmSection = Field(default_factory=SlurmSection)
     origin: dict[str, str] = Field(default_factory=dict)
     in_file: frozenset[str] = frozenset()
 
@@ -209,4 +195,6 @@ SECTIONS: dict[str, type[Section]] = {
     "paths": PathsSection,
     "trust": TrustSection,
     "signing": SigningSection,
+    "executor": ExecutorSection,
+    "slurm": SlurmSection,
 }
