@@ -1,7 +1,7 @@
 #!/bin/sh
 # A Docker Engine of our own, for machines that have none: own data folder, own socket, nothing shared with
 # an engine that is installed later. Where an engine answers, this changes nothing.
-#   engine.sh start | stop | answers | install PACKAGE...
+#   engine.sh start | stop | answers | install PACKAGE... | install-asleep PACKAGE...
 set -eu
 run=/run/envbuild
 data=/var/lib/envbuild-engine
@@ -28,6 +28,43 @@ install_packages() {
     echo "engine: installing $*" >&2
     as_root apt-get update -qq
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" > /dev/null
+}
+
+# Packages that bring services, for their programs alone: none is started, now or at the next boot. What was there
+# before is left as it is.
+install_asleep() {
+    policy=/usr/sbin/policy-rc.d
+    made=
+    if [ ! -e "$policy" ]; then
+        made=$policy
+        trap 'as_root rm -f "$made"' EXIT
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" > /dev/null
+        as_root chmod 0755 "$policy"
+    fi
+    before=$(units)
+    install_packages "$@"
+    if [ -d /run/systemd/system ]; then
+        for unit in $(units); do
+            case " $before " in
+                *" $unit "*) ;;
+                *) if systemctl is-enabled --quiet "$unit"; then as_root systemctl disable --quiet "$unit"; fi ;;
+            esac
+        done
+    fi
+    if [ -n "$made" ]; then
+        as_root rm -f "$made"
+        trap - EXIT
+    fi
+}
+
+# The services that are installed, in one line.
+units() {
+    for path in /lib/systemd/system/*.service; do
+        case $path in
+            *@.service) ;; # a template: it has no state of its own
+            *) printf '%s ' "${path##*/}" ;;
+        esac
+    done
 }
 
 # An engine answers when /_ping does, on DOCKER_HOST, the current context, the usual socket or our own.
@@ -118,8 +155,12 @@ case "${1:-}" in
         shift
         install_packages "$@"
         ;;
+    install-asleep)
+        shift
+        install_asleep "$@"
+        ;;
     *)
-        echo "usage: engine.sh start | stop | answers | install PACKAGE..." >&2
+        echo "usage: engine.sh start | stop | answers | install PACKAGE... | install-asleep PACKAGE..." >&2
         exit 2
         ;;
 esac
