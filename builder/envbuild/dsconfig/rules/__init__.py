@@ -6,9 +6,35 @@ to say without a fact that nobody gave says nothing.
 
 from __future__ import annotations
 
-from envbuild.dsconfig.rules import schema, values
+from envbuild.dsconfig.rules import (
+    auto,
+    batch,
+    communication,
+    nvme,
+    offload,
+    optimizer,
+    precision,
+    scheduler,
+    schema,
+    sections,
+    values,
+    zero,
+)
 from envbuild.dsconfig.rules.rule import Judge, Rule
 
 __all__ = ["RULES", "Judge", "Rule"]
 
-RULES: tuple[Rule, ...] = (*schema.RULES, *values.RULES)
+RULES: tuple[Rule, ...] = (
+    *schema.RULES,
+    *values.RULES,
+    *batch.RULES,
+    *auto.RULES,
+    *precision.RULES,
+    *zero.RULES,
+    *offload.RULES,
+    *nvme.RULES,
+    *optimizer.RULES,
+    *scheduler.RULES,
+    *communication.RULES,
+    *sections.RULES,
+)
