@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "doctor": ("doctor",),
     "diagnose": ("diagnose",),
     "linting": ("lint",),
+    "tuning": ("tune",),
     "trust": ("key", "verify"),
     "facts": ("facts",),
     "start": ("init",),
