@@ -276,6 +276,13 @@ _SITE_TEXT = """\
 # [slurm.rows]
 # cpu = {partition = "cpu", time = "30"}
 
+# What the manifests of --executor k8s --dry-run say.
+# [kubernetes]
+# namespace = "training"
+# pull_secret = "registry"
+# [kubernetes.gpus]
+# h100 = {count = 8, selector = {"nvidia.com/gpu.product" = "NVIDIA-H100-80GB-HBM3"}}
+
 # [paths]
 # cache = "/var/cache/envbuild"
 

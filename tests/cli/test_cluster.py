@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 
 @pytest.fixture
@@ -56,6 +57,19 @@ def test_what_is_missing_is_named(cli: Any, site: Path, project: Path) -> None:
     assert cli("build", "cpu", "--executor", "lsf").code == 2
     assert cli("smoke", "cpu", "--dry-run").code == 2
     assert cli("node", "/nowhere").code == 2
+
+
+def test_a_smoke_is_rendered_for_kubernetes_and_a_build_is_not(cli: Any, site: Path) -> None:
+    line = ("smoke", "cpu", "--executor", "k8s", "--dry-run")
+    done = cli(*line, ENVBUILD_REGISTRY_NAME="registry.example.com/team")
+    assert done.code == 0, done.err
+    config, job = yaml.safe_load_all(done.out)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["image"].startswith("registry.example.com/team/envbuild/cpu:2.13.0-cpu-")
+    assert config["data"]["zero3.py"] and cli(*line).code == 2
+    for other in (("build", "cpu", "--dry-run"), ("smoke", "cpu")):
+        refused = cli(*other, "--executor", "k8s")
+        assert refused.code == 2 and "kubectl apply" in refused.err
 
 
 def test_a_site_that_cannot_be_meant(cli: Any, site: Path, project: Path) -> None:

@@ -331,6 +331,19 @@ def test_a_silent_controller_is_told_once_and_ends_nothing(tmp_path: Path) -> No
     assert len(run.endings) == 1
 
 
+def test_of_a_run_that_is_over_slurm_is_not_asked(tmp_path: Path) -> None:
+    run = Followed(tmp_path)
+    (run.begin() / "events.jsonl").write_text('["a"]\n')
+    run.end(code=5)
+
+    def ask() -> None:
+        raise AssertionError("nobody is there")
+
+    run.follower.ask = ask
+    run.follower.listen()
+    assert [each.code for each in run.endings] == [5] and run.heard == ['cpu: ["a"]']
+
+
 # --- on a node --------------------------------------------------------------------------------------------------------
 
 

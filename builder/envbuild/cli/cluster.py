@@ -53,7 +53,13 @@ def on_cluster(bench: Workbench, *, detach: bool = False) -> bool:
     Raises:
         InputError: ``--detach``, and nothing that could go on by itself.
     """
-    away = bench.site.executor.kind == "slurm"
+    kind = bench.site.executor.kind
+    if kind == "k8s":
+        raise InputError(
+            "for Kubernetes the manifest of a smoke is rendered, and nothing else",
+            hint="envbuild smoke IMAGE --executor k8s --dry-run | kubectl apply -f -",
+        )
+    away = kind == "slurm"
     if detach and not away:
         raise InputError("--detach goes with --executor slurm: what runs here ends with this command")
     return away

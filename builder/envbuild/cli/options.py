@@ -117,7 +117,7 @@ def engine_kind(value: str | None) -> str | None:
     return value
 
 
-_EXECUTORS = ("local", "slurm")
+_EXECUTORS = ("local", "slurm", "k8s")
 
 
 def executors(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -183,7 +183,7 @@ ExecutorOption = Annotated[
     str | None,
     typer.Option(
         "--executor", metavar="KIND", callback=executor, autocompletion=executors,
-        help="local: on this host; slurm: as jobs of a cluster; in place of the site's.",
+        help="local: on this host; slurm: as jobs of a cluster; k8s: a manifest, of a smoke; in place of the site's.",
     ),
 ]  # fmt: skip
 DetachOption = Annotated[

@@ -30,7 +30,7 @@ def smoke(
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --executor slurm: print script and command line; submit nothing.")
+        bool, typer.Option("--dry-run", help="With --executor slurm or k8s: print what would be submitted.")
     ] = False,
     gpus: opt.GpusOption = None,
     force: opt.ForceOption = False,
@@ -74,6 +74,9 @@ def smoke(
     )  # fmt: skip
     _check(image, python, accelerator, host)
     settings = {"signing.key": key, "engine.kind": engine, "executor.kind": executor}
+    if dry_run and image and (bench := opt.workbench_with(project, host, settings)).site.executor.kind == "k8s":
+        _manifests(bench, image, row, wish, json=json)
+        return
     away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
     if away and python is None:
         texts = {"--host": host, "--engine": engine, "--row": row, "--gpus": gpus, "--allow-level": allow_level,
@@ -83,7 +86,9 @@ def smoke(
         _send(opt.workbench_with(project, host, settings), image or "", row, key, texts, flags, how)
         return
     if dry_run:
-        raise InputError("--dry-run goes with --executor slurm: without it a smoke changes nothing but its evidence")
+        raise InputError(
+            "--dry-run goes with --executor slurm or k8s: without it a smoke changes nothing but its evidence"
+        )
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings=settings) as bench:
         if python is not None:
             _interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
@@ -107,6 +112,22 @@ def smoke(
     if not quiet:
         for line in lines(proof.record, proof.path):
             output.text(line)
+
+
+def _manifests(bench: Workbench, image: str, row: str | None, wish: Wish, *, json: bool) -> None:
+    """The same as a Job of Kubernetes, for somebody else to submit."""
+    import secrets
+
+    import yaml
+
+    from envbuild.executors.kubernetes import manifests
+    from envbuild.pipeline.pods import pod_of
+
+    made = manifests(pod_of(bench, image, row, wish, seed=secrets.randbelow(2**31)))
+    if json:
+        output.document("smoke", plan={"manifests": list(made)})
+    else:
+        output.result(yaml.safe_dump_all(made, sort_keys=False))
 
 
 def _send(

@@ -84,16 +84,16 @@ class Follower:
         self._tasks = {number: _Followed() for number in range(len(self.run.tasks))}
 
     def listen(self, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], None] = time.sleep) -> None:
-        """Listen until every task has ended."""
+        """Listen until every task has ended. Of a run that is over Slurm is not asked: it may be far away by now."""
+        self.look(None)
         asked = -ASK
-        while True:
+        while not self.over:
             states = None
             if clock() - asked >= ASK:
                 states, asked = self._asked(), clock()
             self.look(states)
-            if self.over:
-                return
-            wait(LOOK)
+            if not self.over:
+                wait(LOOK)
 
     @property
     def over(self) -> bool:

@@ -55,6 +55,9 @@ def states(jobs: Sequence[str]) -> dict[str, State] | None:
     """What Slurm says of every task of these arrays; None where it does not answer.
 
     What ``squeue`` has forgotten the accounting may remember, where the cluster has one.
+
+    Raises:
+        EngineError: This host has none of Slurm's programs.
     """
     if not jobs:
         return {}
@@ -95,6 +98,8 @@ def cancel(jobs: Sequence[str]) -> None:
 
 
 def _ask(argv: Sequence[str]) -> process.Completed | None:
+    if process.which(argv[0]) is None:
+        raise words.missing(argv[0])
     try:
         return process.run(argv, timeout=_ASK_SECONDS)
     except process.TimedOut:

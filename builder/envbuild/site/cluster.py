@@ -59,7 +59,7 @@ class Share(Frozen):
 class ExecutorSection(Section):
     """Where builds and proofs run."""
 
-    kind: Literal["local", "slurm"] = "local"
+    kind: Literal["local", "slurm", "k8s"] = "local"
     folder: Path | None = Field(default=None, description="A folder that this host and the nodes share.")
     home: Path | None = Field(default=None, description="The store on a node; FOLDER/nodes/NODE without it.")
     envbuild: Line | None = Field(default=None, description="The program on the nodes; else this one, by its path.")
@@ -88,6 +88,27 @@ class SlurmSection(Section):
     @classmethod
     def _split(cls, value: object) -> object:
         return _words(value)
+
+
+# Names of Kubernetes' objects (RFC 1123), and keys and values of its labels.
+Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+Key = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+Value = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+
+
+class Gpus(Frozen):
+    """How a cluster is asked for a GPU of the matrix."""
+
+    count: Annotated[int, Field(ge=1, le=64)] = Field(description="How many a node has.")
+    selector: dict[Key, Value] = Field(default_factory=dict, description="Labels of the nodes that have it.")
+
+
+class KubernetesSection(Section):
+    """What manifests say; nothing is submitted."""
+
+    namespace: Label | None = None
+    pull_secret: Label | None = Field(default=None, description="The secret that a pod pulls images with.")
+    gpus: dict[Wanted, Gpus] = Field(default_factory=dict, description="By a GPU's name in the matrix, such as h100.")
 
 
 def _words(value: object) -> object:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from envbuild.model import Line
-from envbuild.site.cluster import ExecutorSection, SlurmSection
+from envbuild.site.cluster import ExecutorSection, KubernetesSection, SlurmSection
 from envbuild.site.section import Section
 
 
@@ -180,6 +180,7 @@ class SiteConfig(Section):
     signing: SigningSection = Field(default_factory=SigningSection)
     executor: ExecutorSection = Field(default_factory=ExecutorSection)
     slurm: SlurmSection = Field(default_factory=SlurmSection)
+    kubernetes: KubernetesSection = Field(default_factory=KubernetesSection)
     origin: dict[str, str] = Field(default_factory=dict)
     in_file: frozenset[str] = frozenset()
 
@@ -197,4 +198,5 @@ SECTIONS: dict[str, type[Section]] = {
     "signing": SigningSection,
     "executor": ExecutorSection,
     "slurm": SlurmSection,
+    "kubernetes": KubernetesSection,
 }
