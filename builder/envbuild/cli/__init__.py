@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "bundles": ("export", "bundle"),
     "doctor": ("doctor",),
     "diagnose": ("diagnose",),
+    "measures": ("compare", "baseline", "bottleneck"),
     "linting": ("lint",),
     "tuning": ("tune",),
     "trust": ("key", "verify"),

@@ -1,0 +1,277 @@
+"""What follows from measurements: compare, baseline, bottleneck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from envbuild.cli import options as opt
+from envbuild.cli import output
+
+if TYPE_CHECKING:
+    from envbuild.profile.baselines import Stored
+    from envbuild.profile.document import Measurement
+
+baseline = typer.Typer(
+    no_args_is_help=True,
+    help="Keep measurements that later ones are compared with: files of the project, for git.",
+    epilog='Example: envbuild baseline add M.json --reason "first of torch 2.13", then envbuild compare NAME M2.json',
+)
+
+MeasurementArgument = Annotated[
+    Path, typer.Argument(metavar="M.json", help="A measurement: what envbuild profile --json prints.")
+]
+FolderOption = Annotated[
+    Path | None, typer.Option("--baselines", metavar="DIR", help="Their folder; baselines/ of the project without it.")
+]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why this one counts from now on.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command("compare", epilog="Example: envbuild compare before.json after.json --delta 5%")(compare)
+    baseline.command("add", epilog='Example: envbuild baseline add M.json --reason "first of torch 2.13"')(add)
+    baseline.command("show", epilog="Example: envbuild baseline show cpu-tiny --json")(show)
+    baseline.command("promote", epilog='Example: envbuild baseline promote M.json --reason "faster all-gather"')(
+        promote
+    )
+    app.add_typer(baseline, name="baseline")
+    app.command("bottleneck", epilog="Example: envbuild bottleneck M.json --baseline before.json")(bottleneck)
+
+
+def aspects(incomplete: str) -> list[str]:
+    """In what two measurements may differ, for shell completion."""
+    from envbuild.profile.keys import ASPECTS
+
+    return [name for name in ASPECTS if name.startswith(incomplete)]
+
+
+def names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Baselines of the project, for shell completion."""
+    from envbuild.profile import baselines
+
+    def known(bench: object) -> list[str]:
+        return [each.baseline.name for each in baselines.every(_folder(None, ctx.params.get("project")))]
+
+    return opt.completed(ctx, incomplete, known)
+
+
+def compare(
+    base: Annotated[
+        str, typer.Argument(metavar="BASE", help="A measurement, or the name of a baseline.", autocompletion=names)
+    ],
+    candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="The measurement that is judged.")],
+    delta: Annotated[str, typer.Option("--delta", metavar="SHARE", help="The change that matters: 5% or 0.05.")] = "5%",
+    differs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--differs", metavar="WHAT", autocompletion=aspects,
+            help="In what else than the image they may differ: config, model, probe, hardware, world, accelerator.",
+        ),
+    ] = None,
+    structural: Annotated[
+        bool, typer.Option("--structural", help="Only exact figures and losses, no times: for CI.")
+    ] = False,
+    folder: FolderOption = None,
+    project: opt.ProjectOption = None,
+    json: opt.JsonOption = False,
+) -> None:  # fmt: skip
+    """Tell whether one measurement is worse than another: exact figures, losses of the same seed, and step times.
+
+    Exact figures (collectives and their bytes, host memory per parameter, a checkpoint's bytes, parity, devices) are
+    the same on every machine, so every difference counts. Step times are judged by launches that were made in turns, by
+    the ranks of their ratios; where the noise would hide the change that was asked for, the answer is `inconclusive`.
+
+    Exit codes: 0 same or faster, 1 regressed, 2 incomparable, 5 inconclusive.
+    """
+    from envbuild.cli import comparison
+    from envbuild.profile import comparing
+
+    asked = comparing.Asked(
+        delta=comparison.share(delta), differs=comparison.aspects(differs or []), times=not structural
+    )
+    before = _named(base, folder, project)
+    after = _measured(Path(candidate))
+    found = comparing.compare(before, after, asked)
+    if json:
+        output.document("compare", comparison=comparison.as_dict(found, asked))
+    else:
+        comparison.show(found, before, after)
+    raise typer.Exit(comparison.EXIT_CODES[found.verdict])
+
+
+def add(
+    measurement: MeasurementArgument,
+    reason: ReasonOption,
+    folder: FolderOption = None,
+    project: opt.ProjectOption = None,
+    dry_run: opt.DryRunOption = False,
+    json: opt.JsonOption = False,
+) -> None:
+    """Make a measurement the first baseline of its key: row, ds_config, model, hardware, ranks."""
+    from envbuild.errors import InputError
+    from envbuild.profile import baselines
+
+    found = _measured(measurement)
+    place = _folder(folder, project)
+    known = baselines.fitting(place, found.key)
+    if known is not None:
+        raise InputError(
+            f"there is a baseline of this key: {known.path}",
+            hint=f"envbuild baseline promote {measurement} --reason TEXT replaces it and keeps its history.",
+        )
+    _write(place, None, found, reason, dry_run=dry_run, json=json)
+
+
+def promote(
+    measurement: MeasurementArgument,
+    reason: ReasonOption,
+    folder: FolderOption = None,
+    project: opt.ProjectOption = None,
+    dry_run: opt.DryRunOption = False,
+    json: opt.JsonOption = False,
+) -> None:
+    """Put a measurement in the place of the baseline of its key; what was before stays in the history."""
+    from envbuild.errors import InputError
+    from envbuild.profile import baselines
+
+    found = _measured(measurement)
+    place = _folder(folder, project)
+    known = baselines.fitting(place, found.key)
+    if known is None:
+        raise InputError(
+            f"there is no baseline of this key yet in {place}",
+            hint=f"The first one: envbuild baseline add {measurement} --reason TEXT",
+        )
+    _write(place, known, found, reason, dry_run=dry_run, json=json)
+
+
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="One of them, or the start of its name.", autocompletion=names),
+    ] = None,
+    folder: FolderOption = None,
+    project: opt.ProjectOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Show the baselines, or one of them with its history."""
+    from envbuild.cli import comparison
+    from envbuild.profile import baselines
+
+    place = _folder(folder, project)
+    found = [baselines.find(place, name)] if name is not None else baselines.every(place)
+    if json:
+        output.document("baseline", baselines=[_as_dict(each) for each in found])
+        return
+    if name is not None:
+        comparison.show_baseline(found[0])
+        return
+    output.table(
+        ("NAME", "STEP", "PROMOTED", "TIMES", "REASON"),
+        [
+            (
+                each.baseline.name, comparison.step_of(each.baseline.measurement),
+                str(each.baseline.history[-1].at.date()), str(len(each.baseline.history)),
+                each.baseline.history[-1].reason,
+            )
+            for each in found
+        ],
+    )  # fmt: skip
+    if not found:
+        output.narrate(f"no baselines in {place}; the first one: envbuild baseline add M.json --reason TEXT")
+
+
+def bottleneck(
+    measurement: MeasurementArgument,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", "-b", metavar="BASE", autocompletion=names,
+            help="What it was like before: a measurement, or the name of a baseline.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="IMAGE", help="What the proposed commands run; else its row.")
+    ] = None,
+    folder: FolderOption = None,
+    project: opt.ProjectOption = None,
+    json: opt.JsonOption = False,
+) -> None:  # fmt: skip
+    """Name what holds a training back, with evidence, confidence, and the next experiment as a command line.
+
+    Rules that lack their figures abstain and say what is missing: no finding is not the same as a fast training.
+    """
+    from envbuild.cli import comparison
+    from envbuild.profile.bottleneck import diagnose
+
+    found = _measured(measurement)
+    before = _named(base, folder, project) if base is not None else None
+    row = found.key.row
+    diagnosis = diagnose(found, before, target=target or (f"envbuild/{row}:validated" if row else "IMAGE"))
+    if json:
+        output.document("bottleneck", **comparison.diagnosis_dict(diagnosis))
+    else:
+        comparison.show_diagnosis(diagnosis, found)
+
+
+def _write(place: Path, known: Stored | None, found: Measurement, reason: str, *, dry_run: bool, json: bool) -> None:
+    import datetime
+
+    from envbuild.profile import baselines
+
+    made = baselines.promoted(
+        known.baseline if known else None, found, reason=reason, now=datetime.datetime.now(datetime.timezone.utc)
+    )
+    path = place / f"{made.name}.json"
+    if dry_run:
+        plan = {
+            "write": str(path),
+            "reason": made.history[-1].reason,
+            "replaces": known.baseline.name if known else None,
+        }
+        output.document("baseline", plan=plan) if json else output.plan(plan)
+        return
+    baselines.write(place, made)
+    if json:
+        output.document("baseline", baselines=[{"name": made.name, "file": str(path)}])
+    else:
+        output.text(str(path))
+        output.narrate("commit it: a baseline counts for those who have the file")
+
+
+def _as_dict(each: Stored) -> dict[str, object]:
+    from envbuild.profile import baselines
+
+    return {"file": str(each.path), **baselines.as_dict(each.baseline)}
+
+
+def _folder(folder: Path | None, project: Path | None) -> Path:
+    """Where baselines lie: what was said, or the project's; beside the current folder's work where there is none."""
+    from envbuild.profile.baselines import FOLDER
+
+    if folder is not None:
+        return folder
+    root = opt.workbench(project).project
+    return (Path.cwd() if root.packaged else root.root) / FOLDER
+
+
+def _measured(path: Path) -> Measurement:
+    from envbuild.profile import files
+
+    return files.read(path)
+
+
+def _named(name: str, folder: Path | None, project: Path | None) -> Measurement:
+    """A measurement by its file, or by the name of a baseline; a baseline's own file is one, too."""
+    from envbuild.profile import baselines
+
+    path = Path(name)
+    place = _folder(folder, project)
+    if path.suffix != ".json" and not path.exists():
+        return baselines.find(place, name).baseline.measurement
+    if path.resolve().parent == place.resolve():
+        return baselines.read(path).baseline.measurement
+    return _measured(path)

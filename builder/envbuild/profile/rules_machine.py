@@ -1,0 +1,216 @@
+"""Rules about one machine: data, copies, the optimizer, memory, disks, checkpoints."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from envbuild.profile import summary
+from envbuild.profile.figures import Direction
+from envbuild.profile.summary import counted
+from envbuild.profile.view import Abstained, Answer, Cleared, Found, View, percent, rate, seconds, size
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+DATA = (0.10, 0.20)
+COPIES = 0.20
+OPTIMIZER = 0.20
+CHECKPOINT = 0.05
+FULL = 0.90
+COMPUTE = 0.90
+# Unchanged: within this of the baseline.
+_SAME = 0.10
+
+
+def data(view: View) -> Answer:
+    """The step waits for its batch."""
+    share, wait = view.share("data_wait"), view.part("data_wait")
+    if share is None or wait is None:
+        return Abstained(rule="data", missing="time waiting for data (a log of DeepSpeed has none)")
+    before = view.before
+    earlier = before.part("data_wait") if before else None
+    if share < DATA[0]:
+        text = f"waiting for data is {percent(share)} of the step"
+        if earlier is not None:
+            change = "unchanged" if abs(wait - earlier) <= _SAME * max(earlier, 1e-9) else f"was {seconds(earlier)}"
+            text += f" ({seconds(wait)}, {change})"
+        return Cleared(rule="data", evidence=text)
+    return Found(
+        rule="data", title="the data loader is too slow", share=share,
+        confidence="high" if share >= DATA[1] else "medium",
+        evidence=(f"waiting for data is {percent(share)} of the step ({seconds(wait)})",),
+        why="the accelerator stands still until the batch is there",
+        experiment="Train on data that is already in memory: if the step shortens by the wait, it is the loader.",
+        commands=(view.command("--data", "synthetic"),),
+    )  # fmt: skip
+
+
+def copies(view: View) -> Answer:
+    """Time is spent between host and device."""
+    times = {name: summary.inside(view.measurement, name) for name in DIRECTIONS}
+    known: dict[Direction, float] = {name: value for name, value in times.items() if value is not None}
+    if not known or not view.step:
+        return Abstained(rule="copies", missing="time of copies between host and device")
+    share = sum(known.values()) / view.step
+    evidence = [f"{name} takes {seconds(value)} a step" for name, value in known.items()]
+    evidence += _speeds(view, known)
+    if share < COPIES:
+        return Cleared(rule="copies", evidence=f"copies take {percent(share)} of the step")
+    return Found(
+        rule="copies", title="offloading is bound by the link to the host", share=share, confidence="medium",
+        evidence=(f"copies take {percent(share)} of the step, overlapping or not", *evidence),
+        why="parameters and gradients cross the link in every micro-batch",
+        experiment=(
+            "Keep the parameters on the device and offload the optimizer alone, if they fit; or pin the memory. "
+            "Compare the speed above with the link's own (nvidia-smi topo, a plain copy)."
+        ),
+        commands=(
+            view.command("--set", "zero_optimization.offload_param.device=none"),
+            view.command("--set", "zero_optimization.offload_optimizer.pin_memory=true"),
+        ),
+    )  # fmt: skip
+
+
+def _speeds(view: View, times: dict[Direction, float]) -> list[str]:
+    found = []
+    for name, spent in times.items():
+        moved = [
+            value
+            for launch in view.measurement.launches
+            for rank in launch.ranks
+            for value in counted(launch, rank.steps.moved.get(name, ()))
+        ]
+        if moved and spent > 0:
+            found.append(f"{name} moves {rate(sum(moved) / len(moved) / spent)}")
+    return found
+
+
+def optimizer(view: View) -> Answer:
+    """The CPU's Adam is slow."""
+    kernel = summary.inside(view.measurement, "optimizer_kernel")
+    spent = kernel if kernel is not None else view.part("optimizer")
+    if spent is None or not view.step:
+        return Abstained(rule="optimizer", missing="time of the optimizer's step")
+    share = spent / view.step
+    if share < OPTIMIZER:
+        return Cleared(rule="optimizer", evidence=f"the optimizer takes {percent(share)} of the step")
+    device = next(
+        (d for launch in view.measurement.launches for d in [launch.structure.devices.get("optimizer")]), None
+    )
+    offloaded = device == "cpu" or view.measurement.key.accelerator == "cpu" or _offloads(view)
+    return Found(
+        rule="optimizer", title="the optimizer's step on the CPU is slow" if offloaded else "the optimizer is slow",
+        share=share, confidence="high" if kernel is not None else "medium",
+        evidence=(f"the optimizer takes {percent(share)} of the step ({seconds(spent)})", *_threads(view)),
+        why="nothing else runs meanwhile, and a CPU that is shared or has one thread is many times slower",
+        experiment=(
+            "Give each rank its own cores, and see whether the step shortens. Gradient accumulation pays the optimizer "
+            "once for more micro-batches."
+        ),
+        commands=(
+            view.command("--env", f"OMP_NUM_THREADS={_cores(view)}"),
+            view.command("--set", "gradient_accumulation_steps=8"),
+        ),
+    )  # fmt: skip
+
+
+def _cores(view: View) -> int:
+    key = view.measurement.key
+    per_node = max(1, (key.world_size or 1) // (key.nodes or 1))
+    return max(1, (key.hardware.cpus or 8) // per_node)
+
+
+def _threads(view: View) -> list[str]:
+    used = summary.series_means(view.measurement, "process_cpu_percent")
+    return [f"a rank's process uses {max(used) / 100:.1f} CPUs on average"] if used else []
+
+
+def _offloads(view: View) -> bool:
+    zero = (view.measurement.config or {}).get("zero_optimization")
+    offload = zero.get("offload_optimizer") if isinstance(zero, dict) else None
+    return isinstance(offload, dict) and offload.get("device") in ("cpu", "nvme")
+
+
+def swap(view: View) -> Answer:
+    """The disk under NVMe offload is slow."""
+    spent = summary.inside(view.measurement, "swap")
+    if spent is None or not view.step:
+        return Abstained(rule="swap", missing="time of swapping to a disk (only an NVMe offload has one)")
+    share = spent / view.step
+    if share < COPIES:
+        return Cleared(rule="swap", evidence=f"swapping takes {percent(share)} of the step")
+    disk = [*summary.series_means(view.measurement, "disk_read"), *summary.series_means(view.measurement, "disk_write")]
+    return Found(
+        rule="swap", title="the disk of the offload is too slow", share=share, confidence="high",
+        evidence=(
+            f"swapping takes {percent(share)} of the step ({seconds(spent)})",
+            *([f"the busiest disk moves {rate(max(disk))}"] if disk else []),
+        ),
+        why="each step reads and writes the whole optimizer state",
+        experiment="Hold the optimizer state in host memory, if it fits; else measure the disk alone.",
+        commands=(view.command("--set", "zero_optimization.offload_optimizer.device=cpu"),),
+    )  # fmt: skip
+
+
+def memory(view: View) -> Answer:
+    """The device's memory is full, so that torch empties its cache within a step."""
+    ranks = [rank for launch in view.measurement.launches for rank in launch.ranks]
+    retries = [rank.memory.allocation_retries for rank in ranks if rank.memory.allocation_retries is not None]
+    full = [
+        (peak / total, peak, total)
+        for rank in ranks
+        if (peak := rank.memory.gpu_reserved_peak_bytes or rank.memory.gpu_peak_bytes)
+        and (total := rank.memory.gpu_total_bytes)
+    ]
+    if not retries and not full:
+        return Abstained(rule="memory", missing="memory of the device, and allocation retries")
+    worst = max(full, default=(0.0, 0, 0))
+    if not any(retries) and worst[0] < FULL:
+        return Cleared(rule="memory", evidence=f"at most {percent(worst[0])} of a device's memory is taken, no retries")
+    evidence = [f"{sum(retries)} allocation retries"] if any(retries) else []
+    if worst[0] >= FULL:
+        evidence.append(f"{size(worst[1])} of {size(worst[2])} are taken at the peak ({percent(worst[0])})")
+    return Found(
+        rule="memory", title="the device's memory is full", confidence="high" if any(retries) else "low",
+        evidence=tuple(evidence),
+        why="a retry frees torch's whole cache and stops every stream",
+        experiment="Halve the micro-batch: if the time per sample falls, memory was it.",
+        commands=(
+            view.command("--set", "train_micro_batch_size_per_gpu=1"),
+            view.command("--env", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        ),
+    )  # fmt: skip
+
+
+def checkpoint(view: View) -> Answer:
+    """Saving blocks the training."""
+    share, spent = view.share("checkpoint"), view.part("checkpoint")
+    if share is None or spent is None:
+        return Abstained(rule="checkpoint", missing="time of saving checkpoints")
+    if share < CHECKPOINT:
+        return Cleared(rule="checkpoint", evidence=f"saving takes {percent(share)} of the time")
+    every = next((launch.interval for launch in view.measurement.launches if launch.interval), 1)
+    return Found(
+        rule="checkpoint", title="checkpoints block the training", share=share, confidence="high",
+        evidence=(f"saving takes {percent(share)} of the time, spread over all steps ({seconds(spent)} a step)",),
+        why="every rank waits until the slowest has written its shard",
+        experiment="Save less often, and look whether the rest of the step changes.",
+        commands=(view.command("--checkpoint-every", str(max(10, every * 10))),),
+    )  # fmt: skip
+
+
+def compute(view: View) -> Answer:
+    """Nothing else: it computes."""
+    busy = summary.series_means(view.measurement, "gpu_percent")
+    inner = summary.inside(view.measurement, "compute")
+    if busy:
+        level, text = min(busy) / 100, f"every GPU is busy {percent(min(busy) / 100)} of the time or more"
+    elif inner is not None and view.step:
+        level, text = inner / view.step, f"kernels run {percent(inner / view.step)} of the step"
+    else:
+        return Abstained(rule="compute", missing="utilisation of the GPU, or the time of kernels (a trace has both)")
+    if level < COMPUTE:
+        return Abstained(rule="compute", missing=f"a cause: {text}, and no rule explains the rest")
+    return Found(
+        rule="compute", title="it computes: nothing else is in the way", share=level, confidence="medium",
+        evidence=(text,), why="a faster step needs less work or faster kernels, not another environment",
+        experiment="Look which kernels take the time.", commands=(view.command("--pass", "trace"),),
+    )  # fmt: skip

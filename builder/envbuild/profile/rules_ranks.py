@@ -1,0 +1,201 @@
+"""Rules about ranks together: communication, transports, a straggler."""
+
+from __future__ import annotations
+
+from statistics import fmean, median
+
+from envbuild.profile import summary
+from envbuild.profile.document import Launch
+from envbuild.profile.figures import Kind, Part
+from envbuild.profile.summary import Traffic, counted, ranks_part
+from envbuild.profile.view import Abstained, Answer, Cleared, Found, View, percent, rate, seconds
+
+OVERLAP = 0.30
+EXPOSED = 0.20
+SLOWER = 0.90
+SCORE = 0.75
+SKEW = (0.10, 0.20)
+# How far the mean utilisation, in points, or its deviation over ranks, in times, has to move to be called so.
+_POINTS = 5.0
+_WIDER = 1.5
+
+
+def communication(view: View) -> Answer:
+    """Collectives take the step: slower than before, or not hidden behind the computation."""
+    slower = _slower(view)
+    exposed = summary.inside(view.measurement, "exposed_communication")
+    whole = summary.inside(view.measurement, "communication")
+    if exposed is None and whole is None and not _timed(view):
+        return Abstained(rule="communication", missing="times of collectives (see --pass comms)")
+    evidence = [text for text, _ in slower]
+    lost = sum(cost for _, cost in slower)
+    if view.step and exposed is not None and exposed / view.step >= EXPOSED:
+        evidence.append(f"{percent(exposed / view.step)} of the step waits for the network and computes nothing")
+        lost = max(lost, exposed)
+    if exposed is not None and whole and view.step and whole / view.step >= EXPOSED:
+        hidden = 1 - exposed / whole
+        if hidden < OVERLAP:
+            evidence.append(f"{percent(max(hidden, 0.0))} of the communication is hidden behind computation")
+    if not evidence:
+        return Cleared(rule="communication", evidence=_calm(view, exposed, whole))
+    unequal = _utilisation(view)
+    return Found(
+        rule="communication", title="the network, or an unequal partition of the model, holds the ranks back",
+        share=min(1.0, lost / view.step) if view.step and lost else None,
+        confidence="high" if slower and unequal else "medium" if slower else "low",
+        evidence=(*evidence, *unequal),
+        why=(
+            "a collective ends when its last rank arrives: a slow link and a rank that has more to do look the same in "
+            "its time. A bus bandwidth that fell on every rank is the network; ranks of unequal use are the work"
+        ),
+        experiment=(
+            "Run the same steps with ZeRO stage 2 and stage 3: stage 2 does not gather parameters, so if it gains the "
+            "lost time back, the gathering of stage 3 is what the network cannot carry. If both are slow, it is the "
+            "network itself or one slow rank."
+        ),
+        commands=(
+            view.command("--set", "zero_optimization.stage=2", "--pass", "comms"),
+            view.command("--set", "zero_optimization.stage=3", "--pass", "comms"),
+            view.command("--env", "NCCL_DEBUG=INFO", "--pass", "comms"),
+        ),
+    )  # fmt: skip
+
+
+def _timed(view: View) -> list[Traffic]:
+    return [each for each in view.traffic.values() if each.seconds is not None and each.count]
+
+
+def _slower(view: View) -> list[tuple[str, float]]:
+    """Collectives that take longer than in the baseline: the evidence, and what that costs a step."""
+    before = view.before
+    if before is None:
+        return []
+    found = []
+    for each in _timed(view):
+        earlier = before.traffic.get(each.op)
+        if earlier is None or earlier.seconds is None or not earlier.count or not each.count:
+            continue
+        now, then = (each.seconds or 0) / each.count, earlier.seconds / earlier.count
+        if then > 0 and then / max(now, 1e-12) < SLOWER and _alike(each, earlier):
+            text = f"{each.op} takes {seconds(now)} each, in the baseline {seconds(then)}"
+            if each.bus_bandwidth and earlier.bus_bandwidth:
+                text += f"; its bus bandwidth fell from {rate(earlier.bus_bandwidth)} to {rate(each.bus_bandwidth)}"
+            found.append((text, (now - then) * _per_step(view, each)))
+    return found
+
+
+def _alike(now: Traffic, then: Traffic) -> bool:
+    """Whether the messages are of one size; where nobody knows, they are taken for it."""
+    if now.bytes is None or then.bytes is None:
+        return True
+    sizes = now.bytes / now.count, then.bytes / then.count
+    return abs(sizes[0] - sizes[1]) <= 0.02 * max(sizes)
+
+
+def _per_step(view: View, each: Traffic) -> float:
+    """How often a rank does it in one step."""
+    steps = sum(
+        max(0, len(rank.steps.number) - launch.warmup)
+        for launch in view.measurement.launches
+        for rank in launch.ranks
+        if any(row.op == each.op for row in rank.collectives)
+    )
+    return each.count / steps if steps else 0.0
+
+
+def _utilisation(view: View) -> list[str]:
+    """How the GPUs' utilisation changed: its level, and how unequal the ranks are."""
+    kind: Kind = "gpu_percent"
+    now = summary.series_means(view.measurement, kind)
+    then = summary.series_means(view.baseline, kind) if view.baseline is not None else []
+    if not now or not then:
+        return []
+    found = []
+    if fmean(then) - fmean(now) >= _POINTS:
+        found.append(f"GPU utilisation fell from {fmean(then):.0f} % to {fmean(now):.0f} %")
+    wide = summary.spread_over_ranks(now), summary.spread_over_ranks(then)
+    if wide[0] is not None and wide[1] is not None and wide[0] > _WIDER * max(wide[1], 0.5):
+        found.append(f"it varies more over the ranks: a deviation of {wide[0]:.1f} points, before {wide[1]:.1f}")
+    return found
+
+
+def _calm(view: View, exposed: float | None, whole: float | None) -> str:
+    if exposed is not None and view.step:
+        return f"{percent(exposed / view.step)} of the step waits for the network"
+    if whole is not None and view.step:
+        return f"communication takes {percent(whole / view.step)} of the step, hidden or not"
+    return "collectives take as long as in the baseline" if view.baseline else "no collective is slow by itself"
+
+
+def transport(view: View) -> Answer:
+    """NCCL talks over something else than before."""
+    now = summary.transports(view.measurement)
+    then = summary.transports(view.baseline) if view.baseline is not None else frozenset()
+    if not now or not then:
+        return Abstained(rule="transport", missing="transports of NCCL on both sides (NCCL_DEBUG=INFO tells them)")
+    if now == then:
+        return Cleared(rule="transport", evidence=f"NCCL talks over {', '.join(sorted(now))}, as before")
+    image = view.measurement.key.image != (view.baseline.key.image if view.baseline else None)
+    return Found(
+        rule="transport", title="NCCL talks over something else" + (" in this image" if image else ""),
+        confidence="high",
+        # Said first: everything that the network costs follows from it.
+        share=1.0,
+        evidence=(
+            *(f"gone: {each}" for each in sorted(then - now)),
+            *(f"new: {each}" for each in sorted(now - then)),
+        ),
+        why="an image without the network's plug-in or its libraries falls back to a slower transport, silently",
+        experiment="Compare the two images' NCCL libraries and plug-ins, and look why NCCL did not take the transport.",
+        commands=(view.command("--env", "NCCL_DEBUG=INFO", "--env", "NCCL_DEBUG_SUBSYS=INIT,NET", "--pass", "comms"),),
+    )  # fmt: skip
+
+
+def straggler(view: View) -> Answer:
+    """One rank is slower, and the others wait for it."""
+    levels: dict[int, list[float]] = {}
+    for launch in view.measurement.launches:
+        for rank, value in _work(launch).items():
+            levels.setdefault(rank, []).append(value)
+    if len(levels) < 2:
+        return Abstained(rule="straggler", missing="times of two or more ranks (a log has one)")
+    own = {rank: fmean(values) for rank, values in levels.items()}
+    middle = median(own.values())
+    rank, slowest = max(own.items(), key=lambda each: each[1])
+    lost = slowest - middle
+    skew = lost / view.step if view.step else lost / middle if middle else 0.0
+    score = middle / slowest if slowest else 1.0
+    if skew < SKEW[0] or score >= 1 - SKEW[0]:
+        return Cleared(rule="straggler", evidence=f"the slowest rank ({rank}) is {percent(max(skew, 0.0))} behind")
+    return Found(
+        rule="straggler", title=f"rank {rank} is slower than the others", share=min(1.0, skew),
+        confidence="high" if score < SCORE or skew >= SKEW[1] else "medium",
+        evidence=(
+            f"rank {rank} works {seconds(slowest)} of a step by itself, the median rank {seconds(middle)}",
+            f"its score is {score:.2f} (1 is the median; below {SCORE} is a straggler)",
+        ),
+        why="the others wait for it in the next collective, so their times look like slow communication",
+        experiment=(
+            "Exchange the ranks' machines or GPUs: if the slow rank moves along, it is the hardware. The slow rank is "
+            "the one that waits least in collectives."
+        ),
+        commands=(view.command("--pass", "comms"),),
+    )  # fmt: skip
+
+
+def _work(launch: Launch) -> dict[int, float]:
+    """Seconds of a step that each rank works by itself.
+
+    Waiting in collectives hides in the forward and the backward of the ranks that are early; where it was measured, it
+    is taken off.
+    """
+    parts: tuple[Part, ...] = ("data_wait", "forward", "backward", "optimizer")
+    found: dict[int, float] = {}
+    for part in parts:
+        for rank, value in ranks_part(launch, part).items():
+            found[rank] = found.get(rank, 0.0) + value
+    for each in launch.ranks:
+        waited = counted(launch, each.steps.inside.get("communication", ()))
+        if each.rank in found and waited:
+            found[each.rank] = max(0.0, found[each.rank] - fmean(waited))
+    return found

@@ -1,0 +1,165 @@
+"""The figures that people ask of a measurement: step times, what a step is made of, collectives, utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, pstdev
+from typing import get_args
+
+from envbuild.profile.document import Launch, Measurement
+from envbuild.profile.figures import Collective, Inside, Kind, Part, Rank
+
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One piece of a step: its median time, and its share of the median step."""
+
+    name: str
+    seconds: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """One kind of collective over all launches and ranks."""
+
+    op: str
+    count: int
+    bytes: int | None
+    seconds: float | None
+    bus_bandwidth: float | None
+    corrected: bool
+
+
+def counted(launch: Launch, column: Sequence[float | None]) -> list[float]:
+    """A column's values behind the warm-up, those that there are."""
+    return [each for each in column[launch.warmup :] if each is not None]
+
+
+def step_seconds(launch: Launch) -> list[float]:
+    """Each step's wall time: that of its slowest rank, which the others wait for."""
+    columns = [rank.steps.seconds for rank in launch.ranks if rank.steps.seconds]
+    if not columns:
+        return []
+    known = [[each for each in row if each is not None] for row in zip(*columns, strict=False)]
+    return [max(row) for row in known[launch.warmup :] if row]
+
+
+def launch_seconds(launch: Launch) -> float | None:
+    """The launch's median step."""
+    steps = step_seconds(launch)
+    return median(steps) if steps else None
+
+
+def timed(measurement: Measurement) -> list[Launch]:
+    """Launches whose step times count: those of the timing pass, else of any other that has some."""
+    found = [launch for launch in measurement.launches if step_seconds(launch)]
+    return [launch for launch in found if launch.pass_ == "timing"] or found
+
+
+def step_median(measurement: Measurement) -> float | None:
+    """The median of the launches' medians."""
+    values = [value for launch in timed(measurement) if (value := launch_seconds(launch)) is not None]
+    return median(values) if values else None
+
+
+def shares(measurement: Measurement) -> list[Share]:
+    """What a step is made of, by the mean of the ranks; what no part covers is ``other``.
+
+    A step's wall time holds every part, waiting for data too: nothing is added to it.
+    """
+    launches = timed(measurement) or list(measurement.launches)
+    whole = step_median(measurement)
+    found = []
+    for part in PARTS:
+        values = [value for launch in launches for value in ranks_part(launch, part).values()]
+        if values:
+            seconds = fmean(values)
+            found.append(Share(name=part, seconds=seconds, share=seconds / whole if whole else None))
+    if whole is not None and found:
+        other = max(0.0, whole - sum(each.seconds for each in found))
+        found.append(Share(name="other", seconds=other, share=other / whole if whole else None))
+    return found
+
+
+def ranks_part(launch: Launch, part: Part) -> dict[int, float]:
+    """Mean of a part, by rank: a checkpoint is in few steps, and its median would be none."""
+    return {
+        rank.rank: fmean(values) for rank in launch.ranks if (values := counted(launch, rank.steps.parts.get(part, ())))
+    }
+
+
+def inside(measurement: Measurement, name: Inside) -> float | None:
+    """Mean seconds a step of what happens inside the parts, over ranks and launches."""
+    values = [
+        fmean(column)
+        for launch in measurement.launches
+        for rank in launch.ranks
+        if (column := counted(launch, rank.steps.inside.get(name, ())))
+    ]
+    return fmean(values) if values else None
+
+
+def traffic(measurement: Measurement) -> list[Traffic]:
+    """Collectives by operation: sums of counts and bytes, and the time-weighted bus bandwidth."""
+    by_op: dict[str, list[Collective]] = {}
+    for _, rank in _ranks(measurement):
+        for each in rank.collectives:
+            by_op.setdefault(each.op, []).append(each)
+    return [_traffic(op, rows) for op, rows in sorted(by_op.items())]
+
+
+def _traffic(op: str, rows: Sequence[Collective]) -> Traffic:
+    timed_rows = [each for each in rows if each.seconds is not None]
+    speeds = [(each.bus_bandwidth, each.seconds or 1.0) for each in rows if each.bus_bandwidth is not None]
+    weight = sum(seconds for _, seconds in speeds)
+    return Traffic(
+        op=op,
+        count=sum(each.count for each in rows),
+        bytes=sum(each.bytes or 0 for each in rows) if all(each.bytes is not None for each in rows) else None,
+        seconds=sum(each.seconds or 0 for each in timed_rows) if len(timed_rows) == len(rows) else None,
+        bus_bandwidth=sum(speed * seconds for speed, seconds in speeds) / weight if weight else None,
+        corrected=any("corrected" in (each.time, each.bandwidth) for each in rows),
+    )
+
+
+def series_means(measurement: Measurement, kind: Kind) -> list[float]:
+    """The mean of each sampled series of a kind: one for each GPU, node or process."""
+    return [
+        fmean(values)
+        for launch in measurement.launches
+        for series in launch.samples.series
+        if series.kind == kind and (values := [each for each in series.values if each is not None])
+    ]
+
+
+def spread_over_ranks(values: Sequence[float]) -> float | None:
+    """Standard deviation over ranks; None of fewer than two."""
+    return pstdev(values) if len(values) > 1 else None
+
+
+def tokens_per_second(measurement: Measurement) -> float | None:
+    """Of all ranks together."""
+    seconds = step_median(measurement)
+    tokens = {launch.tokens_per_step for launch in timed(measurement)} - {None}
+    return (tokens.pop() or 0) / seconds if len(tokens) == 1 and seconds else None
+
+
+def startup_seconds(measurement: Measurement) -> float | None:
+    """The slowest start of the communication."""
+    found = [each.communication.startup_seconds for each in measurement.launches]
+    return max((each for each in found if each is not None), default=None)
+
+
+def transports(measurement: Measurement) -> frozenset[str]:
+    """What the ranks talk over."""
+    return frozenset(each for launch in measurement.launches for each in launch.communication.transports)
+
+
+def _ranks(measurement: Measurement) -> Iterator[tuple[Launch, Rank]]:
+    for launch in measurement.launches:
+        for rank in launch.ranks:
+            yield launch, rank

@@ -1,0 +1,122 @@
+"""Commands on measurement files: verdicts as exit codes, legal JSON, baselines that stay whole, and no tracebacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuild import store
+from envbuild.profile import files
+from measured import key, launch, measurement, turns
+
+STEADY = [1.0, 1.01, 0.99, 1.005, 0.995, 1.0, 1.012, 0.99, 1.003, 0.998]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    def write(name: str, made: Any) -> None:
+        store.write_json(tmp_path / name, files.document(made))
+
+    write("base.json", measurement(*turns("base", STEADY)))
+    write("same.json", measurement(*turns("candidate", STEADY[::-1]), side="candidate"))
+    write("slow.json", measurement(*turns("candidate", [each * 1.21 for each in STEADY]), side="candidate"))
+    write("fresh.json", measurement(launch([1.0] * 5), side="candidate"))
+    write("other.json", measurement(launch([1.0]), key=key(model="7b")))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "verdict"),
+    [
+        ("same.json", 0, "same"),
+        ("slow.json", 1, "regressed"),
+        ("other.json", 2, "incomparable"),
+        ("fresh.json", 5, "inconclusive"),
+    ],
+)
+def test_the_verdict_is_the_exit_code(cli: Any, place: Path, name: str, code: int, verdict: str) -> None:
+    done = cli("compare", "base.json", name, "--json", cwd=place)
+    assert done.code == code and done.json["schema"] == "envbuild.compare/1"
+    assert done.json["comparison"]["verdict"] == verdict
+    text = cli("compare", "base.json", name, cwd=place)
+    assert text.code == code and text.out.startswith(f"{verdict}: ")
+    if verdict == "inconclusive":
+        assert "--rounds 10" in text.out, "what would decide is offered"
+    if verdict == "incomparable":
+        assert "--differs model" in text.err
+
+
+def test_few_rounds_are_legal_json_without_bounds(cli: Any, place: Path) -> None:
+    for side in ("base", "candidate"):
+        made = measurement(*turns(side, STEADY[:2]), side=side)
+        store.write_json(place / f"few-{side}.json", files.document(made))
+    done = cli("compare", "few-base.json", "few-candidate.json", "--json", cwd=place)
+    assert done.code == 5 and "Infinity" not in done.out and "NaN" not in done.out
+    assert done.json["comparison"]["timing"]["judgement"]["high"] is None
+
+
+def test_structural_needs_no_times(cli: Any, place: Path) -> None:
+    assert cli("compare", "base.json", "fresh.json", "--structural", cwd=place).code == 0
+    done = cli("compare", "base.json", "slow.json", "--delta", "25%", cwd=place)
+    assert done.code == 0, "21 % is no matter where 25 % was asked for"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--delta", "fast"), "is no share"),
+        (("--delta", "0"), "is no share"),
+        (("--differs", "everything"), "there is no 'everything'"),
+    ],
+)
+def test_wrong_options_are_named(cli: Any, place: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = cli("compare", "base.json", "same.json", *arguments, cwd=place)
+    assert done.code == 2 and said in done.err
+
+
+def test_another_file_is_told_with_its_place(cli: Any, place: Path) -> None:
+    (place / "broken.json").write_text('{"schema": "envbuild.profile/1", "measurement": {"origin": {"kind": "log"}}}')
+    for command in (("compare", "base.json", "broken.json"), ("bottleneck", "broken.json")):
+        done = cli(*command, "--json", cwd=place)
+        assert done.code == 2 and "measurement.launches: Field required" in done.json["message"]
+    done = cli("bottleneck", "missing.json", cwd=place)
+    assert done.code == 2 and "missing.json" in done.err
+
+
+def test_a_baseline_lives_in_the_project(cli: Any, place: Path) -> None:
+    (place / "matrix.yaml").write_text("schema: envbuild.matrix/1\nenvironments: {}\n")
+    assert cli("baseline", "show", cwd=place).code == 0
+    plan = cli("baseline", "add", "base.json", "--reason", "first", "--dry-run", "--json", cwd=place).json["plan"]
+    assert not Path(plan["write"]).exists()
+    added = cli("baseline", "add", "base.json", "--reason", "first", "--json", cwd=place)
+    path = Path(added.json["baselines"][0]["file"])
+    assert added.code == 0 and path.parent == place / "baselines" and str(path) == plan["write"]
+    again = cli("baseline", "add", "base.json", "--reason", "again", cwd=place)
+    assert again.code == 2 and "promote" in again.err
+    assert cli("baseline", "promote", "slow.json", "--reason", "wanted", cwd=place).code == 0
+    shown = cli("baseline", "show", "cpu-tiny", cwd=place)
+    assert "first" in shown.out and "wanted" in shown.out and "1.21 s" in shown.out
+    found = cli("baseline", "show", "--json", cwd=place).json["baselines"]
+    assert [len(each["history"]) for each in found] == [2]
+    assert cli("compare", "cpu-tiny", "same.json", "--json", cwd=place).code in (0, 5)
+    assert cli("compare", str(path), "slow.json", "--json", cwd=place).json["comparison"]["undeclared"] == []
+    assert cli("baseline", "promote", "other.json", "--reason", "x", cwd=place).code == 2
+    assert [each.name for each in (place / "baselines").iterdir()] == [path.name]
+
+
+def test_the_bottleneck_is_named_with_what_to_run(cli: Any, place: Path) -> None:
+    parts = {"data_wait": [0.4] * 4, "forward": [0.5] * 4}
+    made = measurement(
+        {"ranks": [{"rank": 0, "steps": {"number": [0, 1, 2, 3], "seconds": [1.0] * 4, "parts": parts}}]}
+    )
+    store.write_json(place / "data.json", files.document(made))
+    done = cli("bottleneck", "data.json", cwd=place)
+    assert done.code == 0 and "the data loader is too slow" in done.out
+    assert "envbuild profile envbuild/cpu:validated --data synthetic --json" in done.out
+    assert "data_wait: 400 ms, 40%" in done.out and "other: 100 ms, 10%" in done.out and "e+" not in done.out
+    found = json.loads(cli("bottleneck", "data.json", "--target", "mine:1", "--json", cwd=place).out)
+    assert found["findings"][0]["rule"] == "data" and "mine:1" in found["findings"][0]["commands"][0]
+    assert {each["rule"] for each in found["abstained"]} >= {"communication", "memory"}

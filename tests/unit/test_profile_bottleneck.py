@@ -1,0 +1,118 @@
+"""The bottleneck: each injected cause is named first, what it is not is said aloud, and no figure means no word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envbuild.profile.bottleneck import RULES, diagnose
+from envbuild.profile.document import Measurement
+from measured import key, measurement
+
+STEPS = 10
+RANKS = 64
+
+
+def cluster(*, step: float, reduce: float, level: float, uneven: float, wait: float = 0.02) -> Measurement:
+    """64 GPUs: steps, waiting for data, one all-reduce a step, and a utilisation that differs by rank."""
+    ranks, series = [], []
+    for number in range(RANKS):
+        columns = {
+            "number": list(range(STEPS)), "seconds": [step] * STEPS,
+            "parts": {"data_wait": [wait] * STEPS, "forward": [0.1] * STEPS, "backward": [step - 0.15] * STEPS},
+        }  # fmt: skip
+        size = 500_000_000
+        collective = {
+            "op": "all_reduce", "count": STEPS * 4, "bytes": size * STEPS * 4, "seconds": reduce * STEPS * 4,
+            "time": "measured", "bus_bandwidth": 2 * size / reduce, "bandwidth": "computed",
+        }  # fmt: skip
+        ranks.append({"rank": number, "steps": columns, "collectives": [collective]})
+        values = [level + uneven * (1 if number % 2 else -1)] * 3
+        series.append({"kind": "gpu_percent", "rank": number, "values": values})
+    launch = {"ranks": ranks, "tokens_per_step": 1_000_000, "samples": {"at": [0.0, 1.0, 2.0], "series": series}}
+    return measurement(launch, key=key(world_size=RANKS, nodes=8, accelerator="cuda"))
+
+
+def test_the_reported_case_is_the_network_or_the_partition_and_not_the_data() -> None:
+    """Tokens a second down a third, utilisation 92 to 65 %, all-reduce 18 to 45 ms, data wait the same, variance up."""
+    before = cluster(step=0.40, reduce=0.018, level=92, uneven=1)
+    after = cluster(step=0.60, reduce=0.045, level=65, uneven=12)
+    found = diagnose(after, before, target="envbuild/h100:validated")
+    first = found.found[0]
+    assert first.rule == "communication" and "partition" in first.title and first.confidence == "high"
+    evidence = "\n".join(first.evidence)
+    assert "all_reduce takes 45.0 ms each, in the baseline 18.0 ms" in evidence
+    assert "from 92 % to 65 %" in evidence and "varies more over the ranks" in evidence
+    assert first.share == pytest.approx(4 * 0.027 / 0.6)
+    excluded = {each.rule: each.evidence for each in found.cleared}
+    assert "unchanged" in excluded["data"], "data loading is excluded, with its figure"
+    stages = [command for command in first.commands if "stage=" in command]
+    assert stages == [
+        f"envbuild profile envbuild/h100:validated --set zero_optimization.stage={stage} --pass comms --json"
+        for stage in (2, 3)
+    ]
+
+
+def one(ranks: int = 2, step: float = 1.0, **more: Any) -> dict[str, Any]:
+    steps = {"number": list(range(STEPS)), "seconds": [step] * STEPS, **more}
+    return {"ranks": [{"rank": number, "steps": steps} for number in range(ranks)]}
+
+
+def straggling() -> dict[str, Any]:
+    """Every rank takes as long: three of them wait in collectives for the other."""
+    launch = one(ranks=4, parts={"forward": [0.5] * STEPS, "backward": [0.5] * STEPS})
+    for rank in launch["ranks"]:
+        waits = 0.05 if rank["rank"] == 2 else 0.45
+        rank["steps"] = {**rank["steps"], "inside": {"communication": [waits] * STEPS}}
+    return launch
+
+
+FULL = {"gpu_reserved_peak_bytes": 79 * 2**30, "gpu_total_bytes": 80 * 2**30, "allocation_retries": 3}
+CASES: dict[str, dict[str, Any]] = {
+    "data": one(parts={"data_wait": [0.4] * STEPS, "forward": [0.3] * STEPS, "backward": [0.3] * STEPS}),
+    "straggler": straggling(),
+    "swap": one(inside={"swap": [0.6] * STEPS}, parts={"optimizer": [0.1] * STEPS}),
+    "optimizer": one(parts={"optimizer": [0.5] * STEPS, "forward": [0.2] * STEPS}),
+    "checkpoint": one(parts={"checkpoint": [0.0] * 8 + [2.0] * 2, "forward": [0.4] * STEPS}),
+    "copies": one(inside={"h2d": [0.3] * STEPS, "d2h": [0.1] * STEPS}, moved={"h2d": [3 * 10**9] * STEPS}),
+    "communication": one(inside={"communication": [0.5] * STEPS, "exposed_communication": [0.45] * STEPS}),
+    "memory": {"ranks": [{"rank": 0, "steps": {"number": [0], "seconds": [1.0]}, "memory": FULL}]},
+    "compute": one(inside={"compute": [0.95] * STEPS}),
+}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_each_cause_is_named_first_with_an_experiment(rule: str) -> None:
+    found = diagnose(measurement(CASES[rule]), target="envbuild/cpu:validated").found
+    assert found[0].rule == rule, [each.rule for each in found]
+    assert found[0].evidence and all(each.startswith("envbuild profile envbuild/cpu:") for each in found[0].commands)
+    if rule == "straggler":
+        assert "rank 2" in found[0].title
+    if rule == "copies":
+        assert "h2d moves 10.0 GB/s" in found[0].evidence
+
+
+def test_other_transports_in_another_image_come_first() -> None:
+    launches = [
+        {**cluster_launch, "communication": {"backend": "nccl", "transports": [transport]}}
+        for transport in ("NET/IB", "NET/Socket")
+        for cluster_launch in [one(parts={"data_wait": [0.4] * STEPS})]
+    ]
+    before, after = measurement(launches[0]), measurement(launches[1], side="candidate")
+    first = diagnose(after, before).found[0]
+    assert first.rule == "transport" and "in this image" in first.title
+    assert first.evidence == ("gone: NET/IB", "new: NET/Socket")
+
+
+def test_without_figures_every_rule_abstains_and_says_what_is_missing() -> None:
+    found = diagnose(measurement({"ranks": [{"rank": 0, "steps": {"number": [0], "seconds": [1.0]}}]}))
+    assert not found.found and not found.cleared
+    assert {each.rule for each in found.abstained} == {name for name, _ in RULES} | {"compute"}
+    assert all(each.missing for each in found.abstained)
+
+
+def test_a_healthy_training_has_no_finding() -> None:
+    parts = {"data_wait": [0.01] * STEPS, "forward": [0.4] * STEPS, "backward": [0.45] * STEPS}
+    found = diagnose(measurement(one(parts=parts | {"optimizer": [0.1] * STEPS, "checkpoint": [0.0] * STEPS})))
+    assert not found.found and {"data", "optimizer", "checkpoint", "straggler"} <= {e.rule for e in found.cleared}

@@ -1,0 +1,207 @@
+"""Comparisons: what may be compared, the exact gate, the losses, the pairing of launches; and baselines in a folder."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuild import store
+from envbuild.errors import InputError
+from envbuild.profile import baselines
+from envbuild.profile.comparing import Asked, compare, rounds
+from measured import key, launch, measurement, turns
+
+NOISE = (1.00, 1.01, 0.99, 1.005, 0.995, 1.0, 1.012, 0.99, 1.003, 0.998)
+NOW = datetime.datetime(2026, 3, 4, tzinfo=datetime.timezone.utc)
+STRUCTURE: dict[str, Any] = {
+    "steps": 10, "parameters": 1000, "host_tensor_bytes": 20_080, "checkpoint_bytes": 12_000,
+    "collectives": [{"op": "all_gather_into_tensor", "count": 40, "bytes": 4000}],
+    "parity": [{"precision": "fp32", "passed": True}], "devices": {"optimizer": "cpu"},
+}  # fmt: skip
+
+
+def sides(factor: float = 1.0, **more: Any) -> tuple[Any, Any]:
+    base = measurement(*turns("base", NOISE))
+    return base, measurement(*turns("candidate", [each * factor for each in reversed(NOISE)]), side="candidate", **more)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "same"), (1.2, "regressed"), (0.8, "faster")])
+def test_launches_in_turns_decide(factor: float, verdict: str) -> None:
+    found = compare(*sides(factor), Asked())
+    assert found.verdict == verdict
+    assert found.timing and found.timing.interleaved and found.timing.judgement and found.timing.judgement.rounds == 10
+
+
+def test_a_stored_baseline_and_a_fresh_run_decide_nothing_about_times() -> None:
+    base = measurement(*[launch([1.0] * 5) for _ in range(10)])
+    fresh = measurement(*[launch([3.0] * 5) for _ in range(10)], side="candidate")
+    found = compare(base, fresh, Asked())
+    assert found.verdict == "inconclusive" and found.timing and not found.timing.interleaved
+    assert "not launched in turns" in found.reason
+    assert compare(base, fresh, Asked(times=False)).verdict == "same"
+
+
+def test_a_measurement_against_itself_is_no_comparison_in_turns() -> None:
+    base, _ = sides()
+    assert rounds(base, base) == []
+
+
+def test_only_launches_of_one_session_and_round_are_pairs() -> None:
+    base, candidate = sides()
+    paired = rounds(base, candidate)
+    assert [(a.turn and a.turn.position, b.turn and b.turn.position) for a, b in paired[:3]] == [(0, 1), (3, 2), (4, 5)]
+    other = measurement(*[launch([1.0], turn={"session": "s2", "position": n}) for n in range(1, 20, 2)])
+    assert rounds(base, other) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "aspect"),
+    [
+        ({"config": "d" * 64}, "config"),
+        ({"model": "7b"}, "model"),
+        ({"world_size": 4}, "world"),
+        ({"hardware": {"cpu": "EPYC", "cpus": 4}}, "hardware"),
+        ({"probe": "2"}, "probe"),
+    ],
+)
+def test_what_was_not_declared_makes_them_incomparable(change: dict[str, Any], aspect: Any) -> None:
+    base, _ = sides()
+    other = measurement(*turns("candidate", NOISE), side="candidate", key=key("candidate", **change))
+    found = compare(base, other, Asked())
+    assert found.verdict == "incomparable" and aspect in found.reason
+    assert compare(base, other, Asked(differs=frozenset({"image", aspect}))).verdict == "same"
+
+
+def test_two_images_may_differ_and_that_is_said() -> None:
+    found = compare(*sides(), Asked())
+    assert [each.name for each in found.declared] == ["image"]
+    assert compare(*sides(), Asked(differs=frozenset())).verdict == "incomparable"
+
+
+def changed(**more: Any) -> tuple[Any, Any]:
+    base = measurement(launch([1.0], structure=STRUCTURE))
+    return base, measurement(launch([1.0], structure={**STRUCTURE, **more}), side="candidate")
+
+
+@pytest.mark.parametrize(
+    ("change", "figure"),
+    [
+        (
+            {"collectives": [{"op": "all_gather_into_tensor", "count": 41, "bytes": 4000}]},
+            "all_gather_into_tensor.count",
+        ),
+        (
+            {"collectives": [{"op": "all_gather_into_tensor", "count": 40, "bytes": 4001}]},
+            "all_gather_into_tensor.bytes",
+        ),
+        ({"collectives": [*STRUCTURE["collectives"], {"op": "all_reduce", "count": 1}]}, "all_reduce.count"),
+        ({"host_tensor_bytes": 20_081}, "host_tensor_bytes"),
+        ({"checkpoint_bytes": 12_001}, "checkpoint_bytes"),
+        ({"devices": {"optimizer": "cuda:0"}}, "devices.optimizer"),
+        ({"parity": [{"precision": "fp32", "passed": False}]}, "parity.fp32"),
+    ],
+)
+def test_the_exact_gate_sees_the_smallest_change(change: dict[str, Any], figure: str) -> None:
+    found = compare(*changed(**change), Asked(times=False))
+    assert found.verdict == "regressed" and figure in found.reason
+
+
+def test_the_exact_gate_counts_by_step() -> None:
+    twice = {"steps": 20, "collectives": [{"op": "all_gather_into_tensor", "count": 80, "bytes": 8000}]}
+    assert compare(*changed(**twice), Asked(times=False)).structural == ()
+    fewer = {"collectives": [{"op": "all_gather_into_tensor", "count": 39, "bytes": 4000}]}
+    assert compare(*changed(**fewer), Asked(times=False)).verdict == "faster"
+
+
+def test_a_declared_configuration_may_move_collectives_but_not_break_the_step() -> None:
+    asked = Asked(times=False, differs=frozenset({"image", "config"}))
+    more = {"collectives": [{"op": "all_gather_into_tensor", "count": 99, "bytes": 9000}]}
+    assert compare(*changed(**more), asked).verdict == "same"
+    assert compare(*changed(parity=[{"precision": "fp32", "passed": False}]), asked).verdict == "regressed"
+
+
+def losing(losses: list[Any], side: str = "base", seed: int | None = 1) -> Any:
+    steps = {"number": list(range(len(losses))), "seconds": [1.0] * len(losses), "loss": losses}
+    return measurement({"seed": seed, "ranks": [{"rank": 0, "steps": steps}]}, side=side)
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ([4.0, 3.0, 2.0, 1.0], "same"),
+        ([4.000001, 3.0, 2.0, 1.0], "same"),
+        ([4.01, 3.0, 2.0, 1.0], "differs"),
+        ([4.0, 3.5, 3.0, 2.9], "diverged"),
+        ([4.0, 3.0, "nan", "nan"], "diverged"),
+        ([4.0, 3.0, "inf", 1.0], "diverged"),
+    ],
+)
+def test_losses_of_one_seed_are_compared(losses: list[Any], verdict: str) -> None:
+    found = compare(losing([4.0, 3.0, 2.0, 1.0]), losing(losses, "candidate"), Asked(times=False))
+    assert found.convergence.verdict == verdict
+    assert (found.verdict == "regressed") == (verdict == "diverged")
+
+
+def test_losses_of_two_seeds_are_not() -> None:
+    found = compare(losing([4.0]), losing([9.0], "candidate", seed=2), Asked(times=False))
+    assert found.convergence.verdict == "unknown" and "seed" in found.convergence.reason
+
+
+def test_the_difference_of_the_configurations_is_shown() -> None:
+    base = measurement(launch([1.0]), config={"zero_optimization": {"stage": 3, "overlap_comm": True}, "a": {}})
+    other = measurement(launch([1.0]), config={"zero_optimization": {"stage": 2, "overlap_comm": True}, "b": None})
+    found = {each.name: (each.base, each.candidate) for each in compare(base, other, Asked()).config}
+    assert found == {"zero_optimization.stage": ("3", "2"), "a": ("{}", "-"), "b": ("-", "null")}
+
+
+def test_what_a_step_is_made_of_counts_waiting_once() -> None:
+    from envbuild.profile.summary import shares
+
+    steps = {"number": [0, 1], "seconds": [1.0, 1.0], "parts": {"data_wait": [0.3, 0.3], "forward": [0.5, 0.5]}}
+    found = {each.name: each.share for each in shares(measurement({"ranks": [{"rank": 0, "steps": steps}]}))}
+    assert found == {"data_wait": pytest.approx(0.3), "forward": pytest.approx(0.5), "other": pytest.approx(0.2)}
+
+
+def test_a_baseline_is_kept_with_its_history(tmp_path: Path) -> None:
+    base, candidate = sides(1.2)
+    first = baselines.promoted(None, base, reason="first  of\nall", now=NOW)
+    path = baselines.write(tmp_path, first)
+    assert baselines.fitting(tmp_path, candidate.key), "the next image of the row is compared with it"
+    second = baselines.promoted(baselines.read(path).baseline, candidate, reason="slower, wanted", now=NOW)
+    assert baselines.write(tmp_path, second) == path
+    again = baselines.find(tmp_path, "cpu-tiny").baseline
+    assert [each.reason for each in again.history] == ["first of all", "slower, wanted"]
+    assert again.history[1].step_seconds == pytest.approx(1.2, rel=0.02)
+    assert baselines.digest_of(again.measurement) == again.history[1].measurement
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_another_key_is_another_baseline(tmp_path: Path) -> None:
+    base, _ = sides()
+    kept = baselines.promoted(None, base, reason="x", now=NOW)
+    other = measurement(launch([1.0]), key=key(world_size=4))
+    assert baselines.name_of(other.key) != kept.name
+    with pytest.raises(InputError, match="world_size: 2 -> 4"):
+        baselines.promoted(kept, other, reason="x", now=NOW)
+    with pytest.raises(InputError, match="needs a reason"):
+        baselines.promoted(kept, base, reason="  ", now=NOW)
+
+
+def test_broken_and_unknown_baselines_are_errors_of_the_user(tmp_path: Path) -> None:
+    assert baselines.every(tmp_path / "none") == []
+    with pytest.raises(InputError, match="no baseline 'x'"):
+        baselines.find(tmp_path, "x")
+    for name in ("a1", "a2"):
+        body = json.loads(
+            store.encode_json(baselines.as_dict(baselines.promoted(None, sides()[0], reason="r", now=NOW)))
+        )
+        (tmp_path / f"{name}.json").write_text(json.dumps({**body, "name": name}))
+    with pytest.raises(InputError, match="2 baselines begin with 'a'"):
+        baselines.find(tmp_path, "a")
+    (tmp_path / "z.json").write_text('{"schema": "envbuild.baseline/1"}')
+    with pytest.raises(InputError, match=r"z\.json: not a baseline"):
+        baselines.every(tmp_path)
