@@ -12,9 +12,9 @@ import pytest
 from envbuild import __version__
 
 COMMANDS = [
-    "list", "show", "check", "lock", "render", "why-not", "diff", "build", "smoke", "promote", "run", "push",
-    "pull", "images", "prune", "sbom", "provision", "engine", "export", "doctor", "diagnose", "verify", "init",
-    "bundle", "key", "facts",
+    "list", "show", "check", "lock", "render", "why-not", "diff", "build", "smoke", "promote", "run", "jobs", "attach",
+    "cancel", "push", "pull", "images", "prune", "sbom", "provision", "engine", "export", "doctor", "diagnose",
+    "compare", "bottleneck", "lint", "profile", "tune", "verify", "init", "bundle", "baseline", "key", "facts",
 ]  # fmt: skip
 ROWS = re.findall(r"(?m)^  ([a-z0-9-]+):$", (Path(__file__).parents[2] / "matrix.yaml").read_text())
 
@@ -230,7 +230,7 @@ def test_the_project_is_found_upwards_or_named_or_the_packaged_one(cli: Any, pro
         ("envbuild build h2", ["h200-cu130"]),
         ("envbuild check cpu a", ["a100-cu117", "a100-cu118"]),
         ("envbuild smoke x --row c", ["cpu"]),
-        ("envbuild pro", ["promote", "provision"]),
+        ("envbuild pro", ["promote", "provision", "profile"]),
         ("envbuild verify c", ["cpu"]),
         ("envbuild export r", ["rhel8-cu118"]),
         ("envbuild export cpu --what wheels,", ["wheels,rpms", "wheels,image", "wheels,doctor"]),

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "diagnose": ("diagnose",),
     "measures": ("compare", "baseline", "bottleneck"),
     "linting": ("lint",),
+    "profiling": ("profile",),
     "tuning": ("tune",),
     "trust": ("key", "verify"),
     "facts": ("facts",),

@@ -24,8 +24,8 @@ from envbuild.process.crew import Member, crew
 from envbuild.process.watching import listen, watch
 
 __all__ = [
-    "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "last_words", "own", "record", "replace",
-    "run", "stream", "watch", "which", "which_all",
+    "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "foreground", "last_words", "own", "record",
+    "replace", "run", "stream", "watch", "which", "which_all",
 ]  # fmt: skip
 
 
@@ -245,6 +245,33 @@ class Server:
 def last_words(text: str, limit: int = 1000) -> str:
     """What a program said in the end, in one line."""
     return " ".join(text.split())[-limit:]
+
+
+def foreground(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+    """Run a program as a shell does: it has this terminal and its streams; returns its exit code (128 + a signal's).
+
+    Ctrl-C reaches it by itself, as it is in this terminal's group; SIGTERM and SIGHUP are passed on.
+
+    Raises:
+        EngineError: The program cannot be started.
+    """
+    try:
+        child = subprocess.Popen(list(argv), env=environment(env))
+    except OSError as error:
+        raise EngineError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+    def pass_on(number: int, frame: object) -> None:
+        with contextlib.suppress(OSError):
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
 
 
 def replace(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:

@@ -81,11 +81,13 @@ class Communication(Frozen):
     Attributes:
         backend: ``nccl``, ``gloo``, ...
         startup_seconds: From creating the process group to the end of the first collective, on the slowest rank.
+        import_seconds: Before that: importing torch and DeepSpeed, on the slowest rank.
         transports: What NCCL says that it uses, such as ``NET/IB`` or ``P2P/CUMEM``.
     """
 
     backend: Word | None = None
     startup_seconds: Seconds | None = None
+    import_seconds: Seconds | None = None
     transports: tuple[Line, ...] = ()
 
 

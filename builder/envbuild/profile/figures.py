@@ -82,12 +82,14 @@ class Memory(Frozen):
 
     Attributes:
         host_peak_bytes: Resident memory of the process.
+        host_share_peak_bytes: The same, with what processes share divided among them; the highest sample.
         host_pinned_bytes: Page-locked, pinned blocks as they are rounded.
         gpu_peak_bytes: Allocated by torch at the peak.
         allocation_retries: How often torch had to empty its cache and try again.
     """
 
     host_peak_bytes: Bytes | None = None
+    host_share_peak_bytes: Bytes | None = None
     host_pinned_bytes: Bytes | None = None
     gpu_peak_bytes: Bytes | None = None
     gpu_reserved_peak_bytes: Bytes | None = None
@@ -127,6 +129,20 @@ class Collective(Frozen):
         return self
 
 
+class Operator(Frozen):
+    """An operator of torch, over all traced steps.
+
+    Attributes:
+        seconds: Of the CPU, without what it calls.
+        device_seconds: Of the GPU's kernels.
+    """
+
+    name: Line
+    count: Count
+    seconds: Seconds
+    device_seconds: Seconds | None = None
+
+
 class Rank(Frozen):
     """What one process measured."""
 
@@ -137,6 +153,7 @@ class Rank(Frozen):
     steps: Steps = Steps()
     memory: Memory = Memory()
     collectives: tuple[Collective, ...] = ()
+    operators: tuple[Operator, ...] = ()
 
 
 Kind = Literal[

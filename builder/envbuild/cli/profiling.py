@@ -1,0 +1,290 @@
+"""profile: what a training did, step by step: ours in an image or under an interpreter, or the user's own command."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from envbuild.cli import options as opt
+from envbuild.cli import output
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.profile_wish import Wish
+    from envbuild.profile.document import Measurement
+
+_EXAMPLE = (
+    "Example: envbuild profile cpu --ds-config ds_config.json --set zero_optimization.stage=2 -o m.json · "
+    "envbuild profile -- deepspeed train.py --deepspeed_config ds_config.json"
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("profile", epilog=_EXAMPLE)(profile)
+
+
+def passes(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The passes, for completion."""
+    return [name for name in ("timing", "comms", "trace", "parity") if name.startswith(incomplete)]
+
+
+def models(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The models, for completion."""
+    return [name for name in ("tiny", "small", "base", "large", "1b", "7b") if name.startswith(incomplete)]
+
+
+def profile(
+    image: Annotated[
+        str | None,
+        typer.Argument(metavar="[ENV|IMAGE]", help="A row (its image), or any image.", autocompletion=opt.rows),
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- CMD...]", help="A training of your own, on this host or in IMAGE."),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="PATH", help="Measure under this interpreter, in no container."),
+    ] = None,
+    chosen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass",
+            metavar="timing|comms|trace|parity",
+            autocompletion=passes,
+            help="What to measure, each by itself; may be given again. Without it: timing and comms.",
+        ),
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", metavar="tiny|small|base|large|1b|7b", autocompletion=models, help="What trains.")
+    ] = "tiny",
+    ds_config: Annotated[
+        Path | None,
+        typer.Option("--ds-config", metavar="FILE", help="Your ds_config; without it ZeRO-3 with both offloads."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Of the ds_config, such as zero_optimization.stage=2."),
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=100000, help="Steps that count.")] = 20,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, max=100000, help="Steps before them.")] = 5,
+    seq: Annotated[
+        int | None, typer.Option("--seq", metavar="TOKENS", min=2, max=1 << 20, help="Length of a sequence.")
+    ] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option("--micro-batch", min=1, max=1 << 16, help="In place of the ds_config's.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable for the ranks.")
+    ] = None,
+    data: Annotated[
+        str,
+        typer.Option("--data", metavar="synthetic|slow:MS[@RANK]", help="Batches at once, or each after a wait."),
+    ] = "synthetic",
+    straggle: Annotated[
+        str | None,
+        typer.Option("--straggle", metavar="MS[@RANK]", help="Make a rank's forward pass slower, to see it found."),
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option("--checkpoint-every", metavar="STEPS", min=1, help="Save a checkpoint so often.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**31 - 1, help="Of weights and data.")] = 1,
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", min=1, max=1024, help="Processes; 2 on the CPU, one for each GPU.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, max=1024, help="OpenMP threads of each rank.")
+    ] = None,
+    gpus: opt.GpusOption = None,
+    accelerator: Annotated[
+        str | None,
+        typer.Option("--accelerator", metavar="cpu|cuda", autocompletion=opt.accelerators, help="With --python."),
+    ] = None,
+    disk: Annotated[
+        Path | None,
+        typer.Option("--disk", metavar="DIR", help="For checkpoints and swapped states, in place of memory."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option("--label", metavar="TEXT", help="What you call this kind of machine; part of the key."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Where the measurement goes; else into ENVBUILD_HOME."),
+    ] = None,
+    row: opt.RowOption = None,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", callback=opt.seconds, help="Limit of everything, in seconds.")
+    ] = 1800,
+    json: opt.JsonOption = False,
+    verbose: opt.VerboseOption = False,
+    quiet: opt.QuietOption = False,
+    dry_run: opt.DryRunOption = False,
+) -> None:
+    """Measure a training step by step and rank by rank, and write one measurement (envbuild.profile/1).
+
+    Behind -- stands a training of your own: it runs unchanged, with its own terminal and exit code, on this host or in
+    the image that is named before. Exit codes: 0 measured, 2 usage, 3 engine or disk, 5 the training failed.
+    """
+    from envbuild.errors import InputError
+
+    image, words = _split(image, command or [])
+    wish = _wish(
+        passes=chosen, model=model, ds_config=ds_config, settings=settings, steps=steps, warmup=warmup, length=seq,
+        micro_batch=micro_batch, env=env, slow_data=_slow(data), straggle=_delay("--straggle", straggle),
+        checkpoint_every=checkpoint_every, seed=seed, ranks=ranks, threads=threads, gpus=opt.gpus(gpus),
+        timeout=timeout, label=label, disk=disk,
+    )  # fmt: skip
+    if words:
+        if python is not None or json:
+            raise InputError(
+                f"{'--python' if python is not None else '--json'} does not go with a command",
+                hint="Its output is the command's own; the measurement goes into a file: -o FILE.",
+            )
+        with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as bench:
+            _command(bench, image, row, words, wish, out, dry_run=dry_run)
+        return
+    if (image is None) == (python is None):
+        raise InputError(
+            "profile takes an image, --python PATH, or a command behind --" if image is None
+            else "profile takes an image or --python, and not both",
+            hint="envbuild profile cpu, or envbuild profile -- deepspeed train.py",
+        )  # fmt: skip
+    if python is None and accelerator is not None:
+        raise InputError("--accelerator goes with --python; an image trains on what its row says")
+    if accelerator not in (None, "cpu", "cuda"):
+        raise InputError(f"--accelerator: '{accelerator}' is none", hint="Say cpu or cuda.")
+    with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as bench:
+        from envbuild.pipeline import profiling
+
+        if python is not None:
+            argv, config, _ = profiling.python_argv(python, accelerator, wish)
+            profiling.notes(bench, config)
+            if dry_run:
+                _plan(argv, config.values, as_json=json)
+                return
+            name, measured = Path(python).name, profiling.profile_python(bench, python, accelerator, wish)
+        else:
+            subject = profiling.subject(bench, image or "", row, wish)
+            profiling.notes(bench, subject.config)
+            if dry_run:
+                _plan(profiling.foreseen(bench, subject, wish), subject.config.values, as_json=json)
+                return
+            name, measured = image or "", profiling.profile_image(bench, subject, wish)
+        path = profiling.keep(measured, name, out)
+    _show(measured, path, as_json=json, quiet=quiet)
+
+
+def _split(image: str | None, words: list[str]) -> tuple[str | None, list[str]]:
+    """The image, and the command: what stands behind -- is the command, whatever it looks like."""
+    from envbuild.errors import InputError
+
+    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    if not behind and words:
+        raise InputError(
+            f"'{words[0]}' follows the image without --", hint=f"envbuild profile {image} -- {shlex.join(words)}"
+        )
+    if not behind:
+        return image, []
+    before = [*([image] if image is not None else []), *words][: -len(behind)]
+    if len(before) > 1:
+        raise InputError(f"'{before[1]}' is one image too many", hint=f"envbuild profile {before[0]} -- ...")
+    return (before[0] if before else None), behind
+
+
+def _wish(**said: Any) -> Wish:
+    from envbuild import store
+    from envbuild.errors import InputError
+    from envbuild.pipeline.profile_wish import MODELS, PASSES, Wish
+
+    passes, path = said.pop("passes") or ["timing", "comms"], said.pop("ds_config")
+    for name in passes:
+        if name not in PASSES:
+            raise InputError(f"--pass: '{name}' is none", hint=f"Say {', '.join(PASSES[:-1])} or {PASSES[-1]}.")
+    if said["model"] not in MODELS:
+        raise InputError(f"--model: '{said['model']}' is none", hint=f"Say one of {', '.join(MODELS)}.")
+    for setting in said["env"] or ():
+        if not setting.partition("=")[0] or "=" not in setting:
+            raise InputError(f"--env {setting}: it is not NAME=VALUE")
+    said["env"], said["settings"] = tuple(said["env"] or ()), tuple(said["settings"] or ())
+    return Wish(passes=tuple(dict.fromkeys(passes)), ds_config=store.read_json(path) if path else None, **said)
+
+
+def _slow(text: str) -> tuple[float, int | None]:
+    from envbuild.errors import InputError
+
+    if text == "synthetic":
+        return 0.0, None
+    kind, _, rest = text.partition(":")
+    if kind != "slow" or not rest:
+        raise InputError(f"--data {text}: it is none", hint="Say synthetic, slow:50 or slow:50@1 (milliseconds@rank).")
+    return _delay("--data slow:", rest)
+
+
+def _delay(option: str, text: str | None) -> tuple[float, int | None]:
+    """``50`` or ``50@1``: milliseconds, and the one rank that they are for."""
+    import re
+
+    from envbuild.errors import InputError
+
+    if text is None:
+        return 0.0, None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(?:@(\d{1,4}))?", text)
+    if found is None:
+        raise InputError(f"{option} {text}: it is none", hint="Say milliseconds, and @ a rank: 50 or 50@1.")
+    return float(found[1]), int(found[2]) if found[2] else None
+
+
+def _command(
+    bench: Any, image: str | None, row: str | None, words: list[str], wish: Wish, out: Path | None, *, dry_run: bool
+) -> None:
+    from envbuild.cli.failure import Concluded
+    from envbuild.pipeline import commanded, profiling
+
+    if dry_run:
+        output.text(shlex.join(commanded.foreseen(bench, image, row, tuple(words), warmup=wish.warmup)))
+        return
+    if image is None:
+        done = commanded.on_host(tuple(words), warmup=wish.warmup, label=wish.label)
+    else:
+        done = commanded.in_image(bench, image, row, tuple(words), warmup=wish.warmup, label=wish.label)
+    if done.measurement is None:
+        output.narrate("warning: nothing was measured: no engine of DeepSpeed made a step")
+    else:
+        from envbuild.pipeline.measured_text import summary
+
+        path = profiling.keep(done.measurement, Path(words[0]).name, out)
+        for line in summary(done.measurement):
+            output.narrate(line)
+        output.narrate(f"measurement: {path}")
+    if done.exit_code:
+        raise Concluded(done.exit_code)
+
+
+def _plan(argv: tuple[str, ...], config: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        output.document("profile", plan={"argv": list(argv), "ds_config": config})
+    else:
+        output.text(shlex.join(argv))
+
+
+def _show(measured: Measurement, path: Path, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        from envbuild.profile.files import as_dict
+
+        output.document("profile", measurement=as_dict(measured))
+        output.narrate(f"measurement: {path}")
+        return
+    if not quiet:
+        from envbuild.pipeline.measured_text import summary
+
+        for line in summary(measured):
+            output.text(line)
+    output.text(f"measurement  {path}")
