@@ -120,3 +120,22 @@ def test_the_bottleneck_is_named_with_what_to_run(cli: Any, place: Path) -> None
     found = json.loads(cli("bottleneck", "data.json", "--target", "mine:1", "--json", cwd=place).out)
     assert found["findings"][0]["rule"] == "data" and "mine:1" in found["findings"][0]["commands"][0]
     assert {each["rule"] for each in found["abstained"]} >= {"communication", "memory"}
+
+
+def test_files_of_other_tools_become_measurements(cli: Any, tmp_path: Path) -> None:
+    timers = "fwd: 100.00 | bwd: 200.00 | bwd_inner: 150.00 | bwd_allreduce: 50.00 | step: 400.00"
+    rows = [f"[2024-05-01 12:00:0{n},000] [INFO] [Rank 0] time (ms) | {timers}" for n in range(5)]
+    (tmp_path / "train.log").write_text("\n".join(rows))
+    told = cli("profile", "--from", "train.log", "-o", "m.json", cwd=tmp_path)
+    assert told.code == 0 and "forward: 100 ms, 10%" in told.out and "data_wait" in told.out
+    found = cli("profile", "--from", "train.log", "--json", cwd=tmp_path).json
+    assert found == json.loads((tmp_path / "m.json").read_text())
+    assert "the optimizer" in cli("bottleneck", "m.json", cwd=tmp_path).out
+    for arguments, said in (
+        (("cpu", "--from", "train.log"), "'cpu' would be measured"),
+        (("--deepspeed", "0.19.8"), "goes with --from"),
+        (("--from", "m.json"), "a measurement already"),
+        (("--from", "none.log"), "none.log"),
+    ):
+        done = cli("profile", *arguments, cwd=tmp_path)
+        assert done.code == 2 and said in done.err

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from envbuild.cli import options as opt
-from envbuild.cli import output
+from envbuild.cli import output, reading
 
 if TYPE_CHECKING:
     from envbuild.pipeline.profile_wish import Wish
@@ -116,6 +116,8 @@ def profile(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Where the measurement goes; else into ENVBUILD_HOME."),
     ] = None,
+    read: reading.FromOption = None,
+    deepspeed: reading.DeepSpeedOption = None,
     row: opt.RowOption = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
@@ -131,11 +133,16 @@ def profile(
     """Measure a training step by step and rank by rank, and write one measurement (envbuild.profile/1).
 
     Behind -- stands a training of your own: it runs unchanged, with its own terminal and exit code, on this host or in
-    the image that is named before. Exit codes: 0 measured, 2 usage, 3 engine or disk, 5 the training failed.
+    the image that is named before. With --from nothing runs: files of other tools are read.
+
+    Exit codes: 0 measured, 2 usage or a file that cannot be read, 3 engine or disk, 5 the training failed.
     """
     from envbuild.errors import InputError
 
     image, words = _split(image, command or [])
+    if read or deepspeed is not None:
+        reading.read_files(read or [], deepspeed, out, json=json, measured=image or python or shlex.join(words))
+        return
     wish = _wish(
         passes=chosen, model=model, ds_config=ds_config, settings=settings, steps=steps, warmup=warmup, length=seq,
         micro_batch=micro_batch, env=env, slow_data=_slow(data), straggle=_delay("--straggle", straggle),

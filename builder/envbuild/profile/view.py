@@ -109,7 +109,10 @@ def seconds(value: float) -> str:
 
 def rate(value: float) -> str:
     """Bytes per second for people."""
-    return f"{value / 1e9:.1f} GB/s" if value >= 1e8 else f"{value / 1e6:.1f} MB/s"
+    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if value >= factor / 10:
+            return f"{value / factor:.1f} {unit}"
+    return f"{value / 1e3:.1f} kB/s"
 
 
 def size(value: float) -> str:

@@ -1,0 +1,194 @@
+"""What DeepSpeed's comms_logger prints: every operation (``verbose``), tables, and the document of ``log_summary``.
+
+Its latencies are trusted below 0.18.3 only. From 0.18.3 on the timer is not cleared between operations
+(deepspeed/utils/timer.py and comm/comm.py: ``elapsed(reset=False)``), so each latency is the sum of all before it.
+Single operations give the true ones back, by differences; a table does not. Sizes and counts are right, but a table
+rounds sizes to four digits. The bus bandwidth of a reduce-scatter is multiplied by the number of ranks too many
+(comms_logging.py: the size is the whole input already): it is computed anew.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from envbuild.profile.bandwidth import bus_bandwidth
+from envbuild.profile.document import Unavailable
+from envbuild.profile.figures import Collective
+
+CUMULATIVE_FROM = (0, 18, 3)
+_UNITS = {"B": 0, "KB": 1, "MB": 2, "GB": 3, "TB": 4, "PB": 5, "EB": 6}
+_SIZE = r"(\d+(?:\.\d+)?) ?([KMGTPE]?B)"
+_FIGURE = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf)"
+_ROW = re.compile(rf"(?:^|\s){_SIZE}\s+(\d{{1,15}})" + rf"\s+{_FIGURE}" * 4 + r"\s*$")
+_VERBOSE = re.compile(rf"comm op: (?P<op>[\w.-]+)[^|]*(?:\|[^|]*)?\| time \(ms\): {_FIGURE} \| msg size: {_SIZE} \|")
+_NAME = re.compile(r"^(?:[\w.-]+: )?([A-Za-z_]\w{2,60})(?: \| \[Caller Func: [^\]]*\])?\s*$")
+_HEAD, _STRAGGLERS = "Comm. Op", "Breakdown with straggler effect"
+# Of so many growing times in a row, chance is no explanation.
+_ENOUGH = 8
+
+
+@dataclass(slots=True)
+class _Row:
+    count: int = 0
+    milliseconds: float = 0.0
+    reported: float | None = None
+
+
+@dataclass(slots=True)
+class _Single:
+    """Operations of one name, as they were printed one by one."""
+
+    rows: dict[int, _Row] = field(default_factory=dict)
+    differences: dict[int, float] = field(default_factory=dict)
+    last: float = 0.0
+    growing: bool = True
+
+
+@dataclass(slots=True)
+class Comms:
+    """What one rank's log tells of its collectives."""
+
+    singles: dict[str, _Single] = field(default_factory=dict)
+    table: dict[tuple[str, int], _Row] = field(default_factory=dict)
+    exact: bool = False
+    _in_table: bool = False
+    _name: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.singles or self.table)
+
+    def take(self, line: str) -> bool:
+        """Read a line; whether it was one of the logger's."""
+        if "comm op: " in line and (found := _VERBOSE.search(line)):
+            self._single(found)
+            return True
+        if _HEAD in line and "Message Size" in line:
+            # Every table holds everything from the start on; that of the stragglers, other figures.
+            self._in_table, self._name = "Total Latency" in line, None
+            if self._in_table:
+                self.table.clear()
+            return True
+        if not self._in_table:
+            return False
+        if _STRAGGLERS in line or line.startswith("____"):
+            self._in_table = False
+        elif found := _ROW.search(line):
+            self._row(found)
+        elif found := _NAME.match(line):
+            self._name = found[1]
+        elif line.strip():
+            self._in_table = False
+        return self._in_table
+
+    def _single(self, found: re.Match[str]) -> None:
+        op, time, size = found["op"], _number(found[2]), _bytes(found[3], found[4])
+        if time is None or size is None:
+            return
+        single = self.singles.setdefault(op, _Single())
+        row = single.rows.setdefault(size, _Row())
+        row.count += 1
+        row.milliseconds += time
+        step = time - single.last
+        # Two digits are printed, so that equal ones may go back by one.
+        single.growing = single.growing and step >= -0.011
+        single.differences[size] = single.differences.get(size, 0.0) + max(0.0, step)
+        single.last = time
+
+    def _row(self, found: re.Match[str]) -> None:
+        size, total, reported = _bytes(found[1], found[2]), _number(found[4]), _number(found[7])
+        if self._name is None or size is None:
+            return
+        row = self.table.setdefault((self._name, size), _Row())
+        row.count += int(found[3])
+        row.milliseconds = math.nan if total is None else row.milliseconds + total
+        row.reported = reported
+
+    def document(self, value: Mapping[str, Any]) -> int | None:
+        """Take what ``log_summary(return_dict=True)`` returned; gives the number of ranks that it tells."""
+        for op, sizes in value["summary"].items():
+            for size, row in sizes.items():
+                total, speed = _number(row.get("total_latency_ms")), _number(row.get("busbw_avg_gbps"))
+                self.table[(str(op).split(" ")[0], int(float(size)))] = _Row(
+                    count=int(row["count"]), milliseconds=math.nan if total is None else total, reported=speed
+                )
+        self.exact = True
+        ranks = (value.get("metadata") or {}).get("world_size")
+        return ranks if isinstance(ranks, int) and ranks > 0 else None
+
+    def collectives(
+        self, version: tuple[int, ...] | None, ranks: int | None
+    ) -> tuple[list[Collective], list[Unavailable]]:
+        """The rows, with times where they can be trusted, and why where not."""
+        missing: list[Unavailable] = []
+        found = []
+        for op, single in sorted(self.singles.items()):
+            cumulative = _cumulative(version, single)
+            for size, row in sorted(single.rows.items()):
+                spent = single.differences[size] if cumulative else row.milliseconds
+                time = None if cumulative is None else "corrected" if cumulative else "measured"
+                found.append(_collective(op, size, row.count, spent if time else None, time, ranks))
+            if cumulative is None:
+                missing.append(_unknown(op, "too few operations to tell whether DeepSpeed's times are cumulative"))
+        for (op, size), row in sorted(self.table.items()):
+            if op in self.singles:
+                continue
+            trusted = version is not None and version < CUMULATIVE_FROM and math.isfinite(row.milliseconds)
+            found.append(
+                _collective(op, size, row.count, row.milliseconds if trusted else None, "measured" if trusted else None,
+                            ranks, row.reported if trusted else None)
+            )  # fmt: skip
+            if not trusted:
+                missing.append(_unknown(op, _why(version)))
+        return found, list({each.figure: each for each in missing}.values())
+
+
+def _cumulative(version: tuple[int, ...] | None, single: _Single) -> bool | None:
+    if version is not None:
+        return version >= CUMULATIVE_FROM
+    if not single.growing:
+        return False
+    return True if sum(row.count for row in single.rows.values()) >= _ENOUGH else None
+
+
+def _collective(
+    op: str, size: int, count: int, milliseconds: float | None, time: Any, ranks: int | None,
+    reported: float | None = None,
+) -> Collective:  # fmt: skip
+    seconds = milliseconds / 1e3 if milliseconds is not None else None
+    speed, kind = None, None
+    if seconds is not None and ranks:
+        speed, kind = bus_bandwidth(op, size * count, seconds, ranks), "computed"
+    elif reported is not None and "reduce_scatter" not in op:
+        # Its "Gbps" are 10^9 bits.
+        speed, kind = reported * 1e9 / 8, "reported"
+    return Collective(
+        op=op, count=count, bytes=size * count, message_bytes=size, group_size=ranks, seconds=seconds, time=time,
+        bus_bandwidth=speed, bandwidth=kind if speed is not None else None,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _unknown(op: str, reason: str) -> Unavailable:
+    return Unavailable(figure=f"collectives.{op}.seconds", reason=reason)
+
+
+def _why(version: tuple[int, ...] | None) -> str:
+    if version is None:
+        return "the log does not tell DeepSpeed's version, and from 0.18.3 on its latencies are cumulative: --deepspeed"
+    return "DeepSpeed's latencies are cumulative from 0.18.3 on; a table cannot be taken apart: use verbose, or a trace"
+
+
+def _bytes(number: str, unit: str) -> int | None:
+    value = float(number) * 1024 ** _UNITS[unit]
+    return round(value) if value < 2**62 else None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
