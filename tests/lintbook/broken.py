@@ -110,6 +110,12 @@ PRECISION = (
         says="zero_quantized_weights", does=REJECTED, how="start", seen="zero quantized weights",
     ),
 )  # fmt: skip
+PRECISION += (
+    Case(
+        rule="precision.autocast", config=plain(torch_autocast={"enabled": True, "dtype": "half precision"}),
+        says="half precision", does=REJECTED, seen="not a valid DtypeEnum",
+    ),
+)  # fmt: skip
 ZERO = (
     Case(
         rule="zero.legacy-stage1", config=plain(zero_optimization=zero(1, legacy_stage1=True)), says="legacy_stage1",
@@ -138,6 +144,10 @@ ZERO = (
     Case(
         rule="zero.summed-gradients", config=plain(gradient_allreduce_op="sum", zero_optimization=zero(3)),
         says="ValueError", does=REJECTED, seen="not supported with ZeRO stage 3",
+    ),
+    Case(
+        rule="zero.summed-gradients", config=plain(gradient_allreduce_op="max"), says="'max'", does=REJECTED,
+        seen="Invalid gradient_allreduce_op",
     ),
     Case(
         rule="zero.gradient-norm", config=plain(zero_optimization=zero(3, compute_grad_norm=False)),
@@ -257,7 +267,7 @@ NVME_CASES = (
     ),
     Case(rule="nvme.pinned", config=on_nvme(), says="14.9 GiB", severity="info"),
     Case(rule="nvme.misaligned", config=on_nvme(), says="512 bytes", severity="warning"),
-    Case(rule="nvme.parameters", config=parameters_on_nvme(), says="small runs", severity="warning"),
+    Case(rule="nvme.parameters", config=parameters_on_nvme(), says="zero.Init", severity="warning"),
     Case(
         rule="aio.values", config={**on_nvme(), "aio": {"intra_op_parallelism": 0}}, says="intra_op_parallelism is 0",
         does=REJECTED, how="step", seen="ZeroDivisionError",
@@ -423,6 +433,44 @@ COMMUNICATION = (
         rule="communication.logger", config=plain(comms_logger={"enabled": True}), says="add up", severity="info"
     ),
 )  # fmt: skip
+KINDS = (
+    Case(
+        rule="schema.section", config=plain(zero_optimization=None), says="null", does=REJECTED,
+        seen="must be a mapping"
+    ),
+    Case(rule="schema.section", config=plain(bf16="auto"), says='"auto"', does=REJECTED, seen="must be a mapping"),
+    Case(
+        rule="schema.boolean", config=plain(zero_optimization=zero(1, reduce_scatter=2)), says="2 is neither",
+        does=REJECTED, seen="valid boolean",
+    ),
+    Case(
+        rule="schema.unknown", config=plain(zero_optimization=zero(1, stage3_reduce_bucket_size=1000)),
+        says="stage3_reduce_bucket_size", does=REJECTED, seen="Extra inputs are not permitted",
+    ),
+    Case(
+        rule="schema.unknown", config=plain(zero_optimisation=zero(2)), says="zero_optimisation", does=IGNORED,
+        how="start", seen="no_zero_optimizer",
+    ),
+    Case(
+        rule="schema.place", config=plain(zero_optimization=zero(3, aio={"block_size": 1048576})), says="top level",
+        does=REJECTED, seen="Extra inputs are not permitted",
+    ),
+    Case(
+        rule="schema.type", config=plain(zero_optimization=zero(1, reduce_bucket_size=[1])), says="a list",
+        does=REJECTED, seen="valid integer",
+    ),
+    Case(
+        rule="schema.bounds", config=plain(zero_optimization=zero(1, reduce_bucket_size=0)), says="out of bounds",
+        does=REJECTED, seen="greater than 0",
+    ),
+    Case(
+        rule="schema.value", config=plain(zero_optimization=zero(3, offload_param={"device": "disk"})),
+        says="none of",
+        does=REJECTED, seen="'none', 'cpu' or 'nvme'",
+    ),
+    Case(rule="schema.removed", config=plain(amp={"enabled": True}), says="refuses", does=REJECTED,
+    seen="has been removed"),
+)  # fmt: skip
 SAMPLING = "data_sampling"
 SECTIONS = (
     Case(
@@ -478,5 +526,5 @@ SECTIONS = (
     ),
 )  # fmt: skip
 BROKEN = (
-    *BATCH, *AUTO, *PRECISION, *ZERO, *OFFLOAD, *NVME_CASES, *OPTIMIZER, *SCHEDULER, *COMMUNICATION, *SECTIONS,
+    *BATCH, *AUTO, *PRECISION, *ZERO, *OFFLOAD, *NVME_CASES, *OPTIMIZER, *SCHEDULER, *COMMUNICATION, *SECTIONS, *KINDS,
 )  # fmt: skip

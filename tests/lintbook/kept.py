@@ -115,6 +115,8 @@ KEPT: tuple[Kept, ...] = (
     ("communication.quantised", plain(zero_optimization=zero(3, zero_quantized_weights=True)), {"row": GPU_ROW}),
     ("communication.quantised-gradients", plain(zero_optimization=zero(3, zero_quantized_gradients=True)), {}),
     ("communication.logger", plain(comms_logger={"enabled": False}), {}),
+    ("schema.section", plain(zero_optimization={}, bf16=None), {}),
+    ("schema.boolean", plain(zero_optimization=zero(1, reduce_scatter=0)), {}),
     ("activation.contiguous", plain(activation_checkpointing={"cpu_checkpointing": True,
     "partition_activations": False}), {}),
     ("activation.reader", plain(activation_checkpointing={"partition_activations": True}), {}),

@@ -17,8 +17,11 @@ from envbuild.dsconfig.rules import RULES
 from envbuild.model.finding import Finding
 from lintbook import BROKEN, FILES, IGNORED, KEPT, REJECTED, UNSEEN, Case
 
-# What the schema says of a configuration is tested elsewhere.
-OWN = {rule.id for rule in RULES if not rule.id.startswith(("schema.", "json."))}
+# What the schema says of a configuration, and whether a model fits, is tested elsewhere.
+OWN = {rule.id for rule in RULES if not rule.id.startswith(("schema.", "memory."))} | {
+    "schema.section",
+    "schema.boolean",
+}
 
 
 def context(about: Mapping[str, Any]) -> Context:

@@ -10,6 +10,8 @@ from envbuild.dsconfig.rules import (
     auto,
     batch,
     communication,
+    kinds,
+    memory,
     nvme,
     offload,
     optimizer,
@@ -27,6 +29,7 @@ __all__ = ["RULES", "Judge", "Rule"]
 RULES: tuple[Rule, ...] = (
     *schema.RULES,
     *values.RULES,
+    *kinds.RULES,
     *batch.RULES,
     *auto.RULES,
     *precision.RULES,
@@ -37,4 +40,5 @@ RULES: tuple[Rule, ...] = (
     *scheduler.RULES,
     *communication.RULES,
     *sections.RULES,
+    *memory.RULES,
 )

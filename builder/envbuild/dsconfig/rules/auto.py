@@ -27,7 +27,10 @@ FILLED = frozenset(
 _OWN = ("autotuning", "pipeline", "data_types", "compile", "zero_optimization.zenflow", "tensor_parallel")
 # Read by models that drop what is "auto" before they look at it.
 _MODELS = ("zero_optimization", "tensorboard", "wandb", "csv_monitor", "comet", "hybrid_engine")
-_NUMBERS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+_NUMBERS = (
+    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",
+    "wall_clock_breakdown", "flops_profiler.enabled",
+)  # fmt: skip
 
 
 def rejected(view: View, context: Context) -> Iterator[Problem]:

@@ -163,8 +163,11 @@ def parameters(view: View, context: Context) -> Iterator[Problem]:
     """What is known of parameters on NVMe is said."""
     if view.device("param") == "nvme" and view.stage == 3:
         yield view.get(f"{Z}.offload_param.device").problem(
-            WARNING, "parameters on NVMe: seen to train right in small runs on the CPU accelerator only",
-            fix="Prove it with a short run of the real model before a long one.",
+            WARNING,
+            "parameters are swapped to NVMe only where the model is made inside deepspeed.zero.Init: else nothing is "
+            "written, without a word",
+            fix="Make it there (from_pretrained does under Trainer and Accelerate), and look below nvme_path.",
+            why="Seen with 0.19.8 on the CPU accelerator; at the size of a real model nobody looked.",
         )  # fmt: skip
 
 

@@ -107,12 +107,13 @@ def accumulation(view: View, context: Context) -> Iterator[Problem]:
 
 def master_weights(view: View, context: Context) -> Iterator[Problem]:
     """Master weights in 16 bits come with the ZeRO stage, the offload and the optimizer that they need."""
-    for path in ("fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads"):
+    brain = precision(view).path.partition(".")[0]
+    for path in ("fp16.fp16_master_weights_and_grads", f"{brain}.bf16_master_weights_and_grads"):
         setting = view.get(path)
         if not setting.on or setting.key is None:
             continue
         stages = (1, 2, 3) if at_least(context, "0.18.3") else (2,)
-        states = view.get("bf16.bf16_optimizer_states").on and path.startswith("bf16")
+        states = view.get(f"{brain}.bf16_optimizer_states").on and path.startswith(brain)
         if view.stage not in stages:
             wanted = "1, 2 or 3" if len(stages) > 1 else "2"
             yield setting.problem(
@@ -123,8 +124,8 @@ def master_weights(view: View, context: Context) -> Iterator[Problem]:
                 ERROR, f"{setting.name} needs the optimizer offloaded, and DeepSpeed's CPU Adam",
                 fix='Add "offload_optimizer": {"device": "cpu"} and an Adam, or remove it.',
             )  # fmt: skip
-    states_too = view.get("bf16.bf16_optimizer_states")
-    if states_too.on and states_too.key is not None and not view.get("bf16.bf16_master_weights_and_grads").on:
+    states_too = view.get(f"{brain}.bf16_optimizer_states")
+    if states_too.on and states_too.key is not None and not view.get(f"{brain}.bf16_master_weights_and_grads").on:
         yield states_too.problem(
             ERROR, "bf16_optimizer_states needs bf16_master_weights_and_grads", fix="Enable both, or none."
         )
@@ -144,7 +145,13 @@ def parameters(view: View, context: Context) -> Iterator[Problem]:
 
 
 def autocast(view: View, context: Context) -> Iterator[Problem]:
-    """torch_autocast is not mixed with quantised weights."""
+    """torch_autocast has a format, and is not mixed with quantised weights."""
+    kind = view.get("torch_autocast.dtype")
+    if kind.given and (not isinstance(kind.value, str) or kind.value not in _NAMES):
+        yield kind.problem(
+            ERROR, f"torch_autocast.dtype is {kind.value!r}: DeepSpeed ends with a ValueError",
+            fix="Write bfloat16 or float16.",
+        )  # fmt: skip
     if view.get("torch_autocast.enabled").on and view.get("zero_optimization.zero_quantized_weights").on:
         yield view.get("torch_autocast.enabled").problem(
             ERROR, "torch_autocast together with zero_quantized_weights: DeepSpeed ends with an AssertionError",
@@ -183,7 +190,7 @@ RULES = (
         since="0.19.5", source=f"{_ENGINE}: _assert_valid_mixed_precision_config",
     ),
     Rule(
-        id="precision.autocast", title="torch_autocast is not mixed with quantised weights", judge=autocast,
+        id="precision.autocast", title="torch_autocast has a format, and no quantised weights", judge=autocast,
         since="0.17.6", source="deepspeed/runtime/torch_autocast.py: _validate_auto_cast_settings",
     ),
 )  # fmt: skip

@@ -82,9 +82,16 @@ def scaled_gradients(view: View, context: Context) -> Iterator[Problem]:
 
 
 def summed_gradients(view: View, context: Context) -> Iterator[Problem]:
-    """gradient_allreduce_op "sum" is for stages below 3."""
+    """gradient_allreduce_op is mean, or sum in stages below 3."""
     setting = view.get("gradient_allreduce_op")
-    if setting.given and str(setting.value).lower() == "sum" and view.stage == 3:
+    word = setting.value.lower() if isinstance(setting.value, str) else setting.value
+    if setting.given and word not in ("mean", "sum"):
+        yield setting.problem(
+            ERROR,
+            f"gradient_allreduce_op is {setting.value!r}: DeepSpeed ends with a ValueError",
+            fix="Write mean or sum.",
+        )
+    elif setting.given and word == "sum" and view.stage == 3:
         yield setting.problem(
             ERROR, 'gradient_allreduce_op "sum" in ZeRO stage 3: DeepSpeed ends with a ValueError', fix="Remove it."
         )
@@ -223,7 +230,7 @@ RULES = (
         judge=scaled_gradients, source=f"{_STAGE12} and {_STAGE3}: __init__",
     ),
     Rule(
-        id="zero.summed-gradients", title='gradient_allreduce_op "sum" is for stages below 3', judge=summed_gradients,
+        id="zero.summed-gradients", title="gradient_allreduce_op is mean, or sum below stage 3", judge=summed_gradients,
         since="0.19.8", source="deepspeed/runtime/config.py: _do_error_check",
     ),
     Rule(
