@@ -83,6 +83,9 @@ def test_auto_is_hugging_faces_unless_one_says_otherwise(cli: Any, tmp_path: Pat
     assert done.code == 1, "a comma too many is an error where JSON is read"
     assert "line 2" in done.err or any("line 2" in each for each in done.json["files"][0]["assumed"])
     assert cli("lint", str(path), "--with", "deepspeed", *OWN).code == 0
+    # Of a pipeline it is DeepSpeed's own word.
+    path.write_text('{"train_batch_size": 8, "pipeline": {"stages": "auto"}}')
+    assert cli("lint", str(path), "--json", *OWN).json["files"][0]["with"] == "deepspeed"
 
 
 def test_fix_writes_the_file_in_place_and_dry_run_does_not(cli: Any, wrong: Path, tmp_path: Path) -> None:

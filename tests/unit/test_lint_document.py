@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from envbuild.dsconfig.document import DEEPEST, LONGEST, Document, Node, parse, read
@@ -40,6 +40,7 @@ def flaws(text: str) -> list[tuple[str, int, int]]:
     return [(flaw.kind, flaw.place.line, flaw.place.column) for flaw in parse(text).flaws]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=5), st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_it_reads_what_the_standard_library_reads(value: dict[str, Any], indent: Any, plain: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=plain)
@@ -53,6 +54,7 @@ def test_it_reads_what_the_standard_library_reads(value: dict[str, Any], indent:
         assert document.line(node.place.line)[node.place.column - 1 :].startswith(node.raw.splitlines()[0])
 
 
+@settings(deadline=None)
 @given(st.text() | NEARLY | NEARLY.map(lambda text: f'{{"a": {text}}}'))
 @example('{"a": "\ud800"}')
 @example("[" * 5000)

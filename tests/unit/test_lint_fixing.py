@@ -99,7 +99,7 @@ CONFIGS = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(KEYS), CONFIGS, max_size=6),
     st.sampled_from([None, 2, "\t"]),
@@ -117,7 +117,7 @@ def test_mending_ends_and_keeps_what_a_file_means(config: dict[str, Any], indent
         assert dsschema.digest(after, version) == dsschema.digest(config, version)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), CONFIGS, max_size=6))
 def test_what_is_not_mended_keeps_every_letter(config: dict[str, Any]) -> None:
     text = json.dumps(config, indent=3)

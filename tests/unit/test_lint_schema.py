@@ -52,6 +52,24 @@ def test_field_names_without_their_prefix_are_accepted(version: str) -> None:
     assert brief(zero(stage=3, **{f"stage3_{name}": value for name, value in plain.items()}), version) == []
 
 
+def test_what_one_may_have_meant() -> None:
+    for wrong, right in (
+        ("stage3_param_persitance_threshold", "stage3_param_persistence_threshold"), ("comm_overlap", "overlap_comm"),
+        ("cpu_offload_params", "offload_param"), ("Overlap-Comm", "overlap_comm"),
+    ):  # fmt: skip
+        assert [each.fix for each in found(zero(**{wrong: 1}))] == [f"Did you mean {right}?"]
+    (inside,) = found({"monitor_config": {"csv_monitor": {"enabled": True}}})
+    assert inside.fix == "What is in it, such as csv_monitor, belongs to the top level."
+
+
+def test_what_a_later_release_removed_was_read_before() -> None:
+    for key in ("quantize_training", "eigenvalue", "nebula"):
+        assert brief({key: {"enabled": True}}, "0.14.4") == []
+        assert brief({key: {"enabled": True}}) == [("schema.removed", "error", key)]
+    # What deepspeed.initialize asks for itself.
+    assert brief({"data_parallel_size": 2, "sequence_parallel_size": 2}, "0.17.6") == []
+
+
 def test_remarks_of_people_are_no_keys() -> None:
     assert brief({"_comment": "why", "//": "so", "$schema": "x", "comment_2": "y"}) == []
     assert [rule for rule, *_ in brief(zero(_comment="why"))] == ["schema.unknown"], "a model refuses it"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from envbuild import dsschema
 from envbuild.dsconfig.context import DEEPSPEED, HF_TRAINER, LAUNCHERS, Context, Gpu, Model, Row
-from envbuild.dsconfig.document import ARRAY, OBJECT, Document, Member, Node
+from envbuild.dsconfig.document import Document, Member, Node
 from envbuild.dsconfig.linting import FLAWS
 from envbuild.dsconfig.rules import RULES
 from envbuild.dsconfig.view import AUTO
+from envbuild.dsschema import Key, Section
 from envbuild.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,23 +77,32 @@ def for_file(document: Document, base: Context, wish: Wish) -> Context:
     """The context of one file: who reads it is seen from what is left to be filled in, where nobody says."""
     if wish.launcher is not None or document.root is None:
         return base
-    auto = _auto(document.root)
+    auto = _auto(document, base.deepspeed)
     if auto is None:
         return replace(base, assumed=(*base.assumed, "DeepSpeed itself reads the file (--with names another)"))
     said = f'Hugging Face Trainer fills in what is "auto", as in line {auto.place.line} (--with deepspeed: nobody does)'
     return replace(base, launcher=HF_TRAINER, assumed=(*base.assumed, said))
 
 
-def _auto(node: Node) -> Member | None:
-    todo: list[Node] = [node]
+def _auto(document: Document, version: str) -> Member | None:
+    """The first "auto" that nobody but Hugging Face understands."""
+    assert document.root is not None
+    todo: list[tuple[Node, Section | None]] = [(document.root, dsschema.for_version(version).root)]
     while todo:
-        node = todo.pop(0)
+        node, section = todo.pop(0)
         for member in node.members:
+            key = section.find(member.key) if section else None
+            if key is not None and (key.default == AUTO or AUTO in key.allowed or _own(key)):
+                continue
             if member.node.value == AUTO:
                 return member
-            if member.node.kind in (OBJECT, ARRAY):
-                todo.append(member.node)
+            todo.append((member.node, key.section if key else None))
     return None
+
+
+def _own(key: Key) -> bool:
+    """Whether a section is handed on as it is: "auto" has a meaning of its own in such, as in that of pipelines."""
+    return key.section is not None and key.section.extra == "open"
 
 
 def titles() -> dict[str, str]:

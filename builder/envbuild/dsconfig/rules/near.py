@@ -19,6 +19,10 @@ def near(word: str, known: Iterable[str]) -> str:
     plain = {_plain(name): name for name in names}
     if _plain(word) in plain:
         return plain[_plain(word)]
+    # The right words in another order: comm_overlap.
+    turned = {tuple(sorted(_plain(name).split("_"))): name for name in names}
+    if (parts := tuple(sorted(_plain(word).split("_")))) in turned:
+        return turned[parts]
     found = difflib.get_close_matches(word, names, 1, _LIKE) or difflib.get_close_matches(
         _plain(word), list(plain), 1, _LIKE
     )

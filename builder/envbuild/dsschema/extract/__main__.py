@@ -22,7 +22,7 @@ import os
 import sys
 import types
 
-from asking import BASE, asked_key, build
+from asking import BASE, asked_at_start, asked_key, build
 from fields import dumped, models, plain
 from stand_ins import Finder
 
@@ -47,6 +47,8 @@ def root():
         for key, told in again.asked.items():
             asked.setdefault(key, told)
     keys = {key: asked_key((), key, told, default, 0) for key, (told, default) in asked.items() if key not in removed}
+    for key in asked_at_start():
+        keys.setdefault(key, {"names": [key], "types": [], "default": None, "takes": ""})
     section = {"keys": keys, "extra": "ignore", "model": None}
     if removed:
         section["removed"] = removed

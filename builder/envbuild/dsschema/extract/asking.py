@@ -1,6 +1,8 @@
 """Keys and sections, found by building the configuration for real."""
 
+import ast
 import importlib
+import os
 
 from fields import BASE, KINDS, PROBE, SAMPLES, models, plain, section_of
 from recorder import Recorder
@@ -109,6 +111,29 @@ def sections_by_asking(path, depth=0):
         return None
     keys = {key: asked_key(path, key, told, default, depth) for key, (told, default) in asked.items()}
     return {"keys": keys, "extra": "open" if whole or listed or not complete else "ignore", "model": None}
+
+
+def asked_at_start():
+    """Keys that deepspeed.initialize itself asks a configuration for, by its source."""
+    runtime = importlib.import_module("deepspeed.runtime.config").__file__
+    path = os.path.join(os.path.dirname(os.path.dirname(runtime)), "__init__.py")
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    found = []
+    for node in ast.walk(tree):
+        # config["key"], config.get("key"), "key" in config
+        if isinstance(node, ast.Subscript) and named(node.value):
+            found.append(node.slice)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and named(node.func.value):
+            found += node.args[:1]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In) and named(node.comparators[0]):
+            found.append(node.left)
+    texts = [getattr(each, "value", None) for each in found]
+    return sorted({text for text in texts if isinstance(text, str)})
+
+
+def named(node):
+    return isinstance(node, ast.Name) and node.id == "config"
 
 
 def words():
