@@ -468,6 +468,10 @@ KINDS = (
         says="none of",
         does=REJECTED, seen="'none', 'cpu' or 'nvme'",
     ),
+    Case(
+        rule="schema.twice", config=plain(zero_optimization=zero(3, stage3_max_reuse_distance=1, max_reuse_distance=1)),
+        says="one key", does=REJECTED, seen="Extra inputs are not permitted",
+    ),
     Case(rule="schema.removed", config=plain(amp={"enabled": True}), says="refuses", does=REJECTED,
     seen="has been removed"),
 )  # fmt: skip

@@ -129,3 +129,12 @@ def _opened(stored: dict[str, Any], number: int) -> dict[str, Any]:
         if "section" in key:
             keys[name]["section"] = _opened(stored, key["section"])
     return {"extra": said["extra"], "model": said.get("model"), "removed": said.get("removed"), "keys": keys}
+
+
+def test_what_is_a_version() -> None:
+    for version in ("0.19.8", "0.14", "0.16.9+cu124", "0.20.0rc1", "0.19.8.dev0", "1"):
+        assert len(dsschema.release(version)) >= 3
+    for wrong in ("", " 0.14.4", "0.14.4 ", "0.14.4 foo", "0.14.4\x1b[31m", "v0.14.4", "0..1", "٣.١", "0.1\n"):
+        with pytest.raises(InputError) as failed:
+            dsschema.release(wrong)
+        assert failed.value.message.isprintable()

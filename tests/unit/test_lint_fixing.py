@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envbuild import dsschema
+from envbuild.dsconfig import fixing
 from envbuild.dsconfig.context import DEEPSPEED, Context
 from envbuild.dsconfig.document import parse
 from envbuild.dsconfig.fixing import fix
+from envbuild.dsconfig.linting import MOST, judge
 from envbuild.dsconfig.rules.schema import RULES as SCHEMA_RULES
 from envbuild.dsconfig.rules.values import RULES as VALUE_RULES
 
@@ -70,6 +72,9 @@ def test_a_section_moves_with_the_indentation_of_its_new_neighbours() -> None:
         # Two of them, and one that is there already: a person decides.
         ('{"overlap_comm": true, "zero_optimization": {"overlap_comm": false}}', None),
         ('{"zero_optimization": {"cpu_offload": true, "offload_optimizer": {"device": "cpu"}}}', None),
+        # Another spelling of it is there, or its old name: together they are refused.
+        ('{"stage3_max_live_parameters": 1e8, "zero_optimization": {"max_live_parameters": 1e9}}', None),
+        ('{"offload_optimizer": {"device": "cpu"}, "zero_optimization": {"cpu_offload": null}}', None),
         ('{"bf16": {"loss_scale": 0}, "fp16": {"enabled": true}}', None),
         ('{"zero_optimisation": {"stage": 3}}', None),
         ('{"gradient_clipping": 1, "gradient_clipping": 2}', None),
@@ -125,3 +130,11 @@ def test_what_is_not_mended_keeps_every_letter(config: dict[str, Any]) -> None:
     said = fix(parse(text), Context(deepspeed=dsschema.NEWEST), wanted=OWN).mended
     if not said:
         assert lines == set(text.split("\n"))
+
+
+def test_a_file_of_thousands_of_places_is_mended_in_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    monkeypatch.setattr(fixing, "judge", lambda *args: passes.append(1) or judge(*args))
+    text = '{"zero_optimization": {' + ", ".join(['"overlap_comm": "true"'] * 1000) + "}}"
+    assert mended(text) == text.replace('"true"', "true")
+    assert len(passes) <= 1000 // MOST + 2

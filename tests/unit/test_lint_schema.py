@@ -11,7 +11,7 @@ import pytest
 from envbuild import dsschema
 from envbuild.dsconfig.context import DEEPSPEED, HF_TRAINER, Context
 from envbuild.dsconfig.document import parse
-from envbuild.dsconfig.linting import lint
+from envbuild.dsconfig.linting import MOST, lint
 from envbuild.dsconfig.rules.schema import RULES as SCHEMA_RULES
 from envbuild.dsconfig.rules.values import RULES as VALUE_RULES
 from envbuild.model import Finding
@@ -99,6 +99,12 @@ def test_releases_differ_and_the_message_says_which_has_the_key() -> None:
     assert "DeepSpeed 0.16.1 has it still" in found({"aio": {"thread_count": 1}}, "0.16.4")[0].message
 
 
+@pytest.mark.parametrize("version", dsschema.VERSIONS)
+def test_a_key_under_two_spellings_is_refused(version: str) -> None:
+    both = zero(stage=3, stage3_max_live_parameters=1, max_live_parameters=2)
+    assert brief(both, version) == [("schema.twice", "error", "zero_optimization.max_live_parameters")]
+
+
 def test_old_names_have_new_ones() -> None:
     old = zero(stage3_gather_fp16_weights_on_model_save=True, cpu_offload=True, cpu_offload_use_pin_memory=True)
     said = found(old)
@@ -108,6 +114,7 @@ def test_old_names_have_new_ones() -> None:
     assert "'stage3_gather_16bit_weights_on_model_save'" in fixes["stage3_gather_fp16_weights_on_model_save"]
     assert "'offload_optimizer'" in fixes["cpu_offload"]
     assert "remove" in fixes["cpu_offload_use_pin_memory"]
+    assert found(zero(cpu_offload=False))[0].fix == "Remove it."
     both = found(zero(cpu_offload=True, offload_optimizer={"device": "cpu"}))
     assert [(each.rule, each.severity.value) for each in both] == [("schema.deprecated", "error")]
 
@@ -116,6 +123,10 @@ def test_old_names_have_new_ones() -> None:
     ("config", "version", "severity", "words"),
     [
         (zero(stage="3"), NEW, "warning", "turns it into one"),
+        (zero(reduce_bucket_size="3.0"), NEW, "warning", "turns it into one"),
+        (zero(reduce_bucket_size="3.0"), OLD, "error", "refuses to start"),
+        (zero(reduce_bucket_size="1e3"), NEW, "error", "refuses to start"),
+        (zero(offload_optimizer={"ratio": "1e-1"}), NEW, "warning", "turns it into one"),
         (zero(reduce_bucket_size=1.5), NEW, "error", "refuses to start"),
         (zero(reduce_bucket_size=1.5), OLD, "warning", "pydantic 1 cuts it to 1"),
         (zero(overlap_comm="true"), NEW, "warning", "turns it into one"),
@@ -221,3 +232,13 @@ def test_configurations_that_people_use_are_clean(name: str) -> None:
             continue
         said = found(CLEAN[name]["config"], version, HF_TRAINER)
         assert not said, (version, [each.message for each in said])
+
+
+def test_a_flood_is_told_of_not_printed() -> None:
+    said = brief({f"key{number}": 1 for number in range(30_000)})
+    assert len(said) == MOST + 1
+    assert said[-1] == ("lint.more", "error", "schema.unknown")
+    said = brief("{" + ", ".join(['"train_batch_size": 1'] * 10_000) + "}")
+    assert said[-1] == ("lint.more", "error", "json.duplicate")
+    (only,) = found('{ // one\n# two\n"train_batch_size": 8 /* three */}')
+    assert only.message == "a comment, which JSON does not have; 2 more follow"

@@ -1,17 +1,18 @@
-"""Mends what can be mended without asking: one change after another, until nothing is left that could be."""
+"""Mends what can be mended without asking: one pass after another, until nothing is left that could be."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envbuild.dsconfig.context import Context
 from envbuild.dsconfig.document import Document, parse
 from envbuild.dsconfig.editing import apply
-from envbuild.dsconfig.linting import judge
+from envbuild.dsconfig.linting import Judged, judge
 from envbuild.model.finding import Finding
 
-# A file of a megabyte has no more places than that where something could be wrong and be mended.
-_MOST = 500
+# Passes: far more than a configuration has keys that could have to move.
+_MOST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +31,25 @@ class Fixed:
 def fix(document: Document, context: Context, *, wanted: frozenset[str] | None = None) -> Fixed:
     """The document with everything mended that has one obvious remedy; ``wanted``: only what these rules find."""
     mended: list[Finding] = []
-    while len(mended) < _MOST:
-        found = next(
-            (
-                each
-                for each in judge(document, context)
-                if each.edits and (wanted is None or each.finding.rule in wanted)
-            ),
-            None,
-        )
-        if found is None:
+    for _ in range(_MOST):
+        found = [
+            each for each in judge(document, context) if each.edits and (wanted is None or each.finding.rule in wanted)
+        ]
+        if not found:
             break
-        document = parse(apply(document.text, found.edits), document.name)
-        mended.append(found.finding)
+        together = _together(found)
+        document = parse(apply(document.text, [edit for each in together for edit in each.edits]), document.name)
+        mended += [each.finding for each in together]
     return Fixed(document=document, mended=tuple(mended))
+
+
+def _together(found: Sequence[Judged]) -> Sequence[Judged]:
+    """What can be mended in one pass: words that are replaced where they stand. What moves goes alone."""
+    simple: list[Judged] = []
+    end = -1
+    for each in found:
+        first, last = min(start for start, _, _ in each.edits), max(end for _, end, _ in each.edits)
+        if first > end and all(start < stop and new for start, stop, new in each.edits):
+            simple.append(each)
+            end = last
+    return simple or found[:1]

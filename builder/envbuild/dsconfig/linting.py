@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ from envbuild.dsconfig.problem import Edit, Problem
 from envbuild.dsconfig.rules import RULES, Rule
 from envbuild.dsconfig.view import View
 from envbuild.model.finding import Finding, Severity
+
+# Of one rule: nobody reads more, and a file that has more is of another kind.
+MOST = 100
 
 _HJSON = "deepspeed/runtime/config.py: DeepSpeedConfig reads a file with hjson.load; Hugging Face with json.load"
 
@@ -31,7 +35,7 @@ def lint(document: Document, context: Context) -> tuple[Finding, ...]:
 
 def judge(document: Document, context: Context, rules: Iterable[Rule] = RULES) -> tuple[Judged, ...]:
     """Every finding with what would mend it."""
-    found = [_flawed(document, flaw, context) for flaw in document.flaws]
+    found = list(_flaws(document, context))
     if document.root is not None:
         view = View(document, dsschema.for_version(context.deepspeed))
         for rule in rules:
@@ -49,7 +53,10 @@ def _holds(rule: Rule, version: str) -> bool:
 
 def _judged(rule: Rule, view: View, context: Context) -> Iterator[Judged]:
     try:
-        for problem in rule.judge(view, context):
+        for number, problem in enumerate(rule.judge(view, context)):
+            if number == MOST:
+                yield Judged(_more(view.document, rule.id, problem.place))
+                return
             yield Judged(_finding(view.document, rule, problem), problem.edits, problem.place)
     except Exception as error:
         # One rule that fails says so; the others still count.
@@ -62,6 +69,15 @@ def _judged(rule: Rule, view: View, context: Context) -> Iterator[Judged]:
                 file=view.document.name, line=line, column=column,
             )
         )  # fmt: skip
+
+
+def _more(document: Document, rule: str, place: Place | None) -> Finding:
+    line, column = _at(document, place)
+    return Finding(
+        rule="lint.more", severity=Severity.ERROR, subject=rule,
+        message=f"{rule} has more than {MOST} findings: those from here on are not shown",
+        fix="Mend the first ones, and lint again.", source="envbuild", file=document.name, line=line, column=column,
+    )  # fmt: skip
 
 
 # Hjson, which DeepSpeed reads files as, has these; JSON has not.
@@ -77,6 +93,24 @@ FLAWS = {
     "comma": "no comma stands before a closing bracket",
     "bom": "the file begins with JSON, not with a byte order mark",
 }
+
+
+def _flaws(document: Document, context: Context) -> Iterator[Judged]:
+    counts = Counter(flaw.kind for flaw in document.flaws)
+    seen: Counter[str] = Counter()
+    for flaw in document.flaws:
+        number = seen[flaw.kind]
+        seen[flaw.kind] += 1
+        if flaw.kind == "comment":
+            # Who annotates a file knows of it after the first.
+            if not number:
+                others = counts[flaw.kind] - 1
+                said = f"{flaw.message}{f'; {others} more follow' if others else ''}"
+                yield _flawed(document, flaw._replace(message=said), context)
+        elif number < MOST:
+            yield _flawed(document, flaw, context)
+        elif number == MOST:
+            yield Judged(_more(document, f"json.{flaw.kind}", flaw.place))
 
 
 def _flawed(document: Document, flaw: Flaw, context: Context) -> Judged:

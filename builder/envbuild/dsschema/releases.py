@@ -18,6 +18,8 @@ SOURCE: str = _DATA["source"]
 # Releases that were read, oldest first.
 VERSIONS: tuple[str, ...] = tuple(_DATA["releases"])
 NEWEST = VERSIONS[-1]
+# Numbers, and what a build of one's own or a release candidate has behind them: 0.16.9+cu124, 0.20.0rc1, 0.19.8.dev0.
+_VERSION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})*)(?:[.+_-]?[A-Za-z][A-Za-z0-9.+_-]*|\+[A-Za-z0-9.+_-]+)?", re.ASCII)
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -26,10 +28,11 @@ def release(version: str) -> tuple[int, ...]:
     Raises:
         InputError: It is no version.
     """
-    match = re.match(r"[0-9]{1,6}(\.[0-9]{1,6})*", version)
+    match = _VERSION.fullmatch(version)
     if match is None or len(version) > 60:
-        raise InputError(f"DeepSpeed: '{version[:60]}' is no version", hint="Say it like 0.19.8.")
-    numbers = tuple(int(part) for part in match.group().split("."))
+        shown = "".join(letter if letter.isprintable() else "?" for letter in version[:60])
+        raise InputError(f"DeepSpeed: '{shown}' is no version", hint="Say it like 0.19.8.")
+    numbers = tuple(int(part) for part in match[1].split("."))
     return numbers + (0,) * (3 - len(numbers))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 # Who looks at an unknown key of a section.
@@ -131,15 +132,28 @@ class Schema(NamedTuple):
 
     def homes(self, name: str) -> tuple[str, ...]:
         """Every path that ends in a key of that spelling, shortest first."""
-        found = [path for path, section in self.sections() if name in section.entries]
-        return tuple(sorted((f"{path}.{name}" if path else name for path in found), key=lambda each: each.count(".")))
+        return _homes(self.root).get(name, ())
 
     def sections(self) -> Iterator[tuple[str, Section]]:
         """Every section with its path; the whole has an empty one."""
-        todo = [("", self.root)]
-        while todo:
-            path, section = todo.pop(0)
-            yield path, section
-            todo += [
-                (f"{path}.{key.name}" if path else key.name, key.section) for key in section if key.section is not None
-            ]
+        return _sections(self.root)
+
+
+def _sections(root: Section) -> Iterator[tuple[str, Section]]:
+    todo = [("", root)]
+    while todo:
+        path, section = todo.pop(0)
+        yield path, section
+        todo += [
+            (f"{path}.{key.name}" if path else key.name, key.section) for key in section if key.section is not None
+        ]
+
+
+@cache
+def _homes(root: Section) -> Mapping[str, tuple[str, ...]]:
+    # A file may ask for thousands of names.
+    found: dict[str, list[str]] = {}
+    for path, section in _sections(root):
+        for name in section.entries:
+            found.setdefault(name, []).append(f"{path}.{name}" if path else name)
+    return {name: tuple(sorted(paths, key=lambda each: each.count("."))) for name, paths in found.items()}

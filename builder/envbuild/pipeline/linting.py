@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from envbuild import dsschema
 from envbuild.dsconfig.context import DEEPSPEED, HF_TRAINER, LAUNCHERS, Context, Gpu, Model, Row
 from envbuild.dsconfig.document import Document, Member, Node
-from envbuild.dsconfig.linting import FLAWS
+from envbuild.dsconfig.linting import FLAWS, MOST
 from envbuild.dsconfig.rules import RULES
 from envbuild.dsconfig.view import AUTO
 from envbuild.dsschema import Key, Section
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from envbuild.model import Environment
     from envbuild.pipeline.workbench import Workbench
 
-CRASHED = "lint.crashed"
+CRASHED, MORE = "lint.crashed", "lint.more"
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([KMGT])(i?)B?", re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -51,8 +51,10 @@ def context(wish: Wish, bench: Workbench | None) -> Context:
     Raises:
         InputError: No such row, GPU, model or release.
     """
-    env = bench.matrix.get(wish.row) if bench is not None and wish.row else None
-    version = wish.deepspeed or (env.deepspeed.version if env else dsschema.NEWEST)
+    env = bench.matrix.get(wish.row) if bench is not None and wish.row is not None else None
+    version = wish.deepspeed
+    if version is None:
+        version = env.deepspeed.version if env else dsschema.NEWEST
     if dsschema.release(version) < dsschema.release(dsschema.VERSIONS[0]):
         raise InputError(
             f"DeepSpeed {version}: nothing is known of releases before {dsschema.VERSIONS[0]}",
@@ -61,15 +63,15 @@ def context(wish: Wish, bench: Workbench | None) -> Context:
     if wish.launcher is not None and wish.launcher not in LAUNCHERS:
         raise InputError(f"--with: '{wish.launcher}' is no launcher", hint=f"Say {', '.join(LAUNCHERS)}.")
     assumed = []
-    if not wish.deepspeed and env is None:
+    if wish.deepspeed is None and env is None:
         assumed.append(f"DeepSpeed {version}, the newest that was read (--deepspeed V or --row ENV names another)")
     schema = dsschema.for_version(version)
     if not schema.exact:
         assumed.append(f"DeepSpeed {version} has the schema of {schema.measured}, the nearest lower one that was read")
     return Context(
         deepspeed=version, launcher=wish.launcher or DEEPSPEED, torch=env.torch.version if env else None,
-        gpu=_gpu(wish, env, bench), gpus=wish.gpus, nodes=wish.nodes, ram_bytes=size(wish.ram) if wish.ram else None,
-        model=_model(wish, bench), row=_row(env) if env else None, assumed=tuple(assumed),
+        gpu=_gpu(wish, env, bench), gpus=wish.gpus, nodes=wish.nodes, model=_model(wish, bench),
+        ram_bytes=None if wish.ram is None else size(wish.ram), row=_row(env) if env else None, assumed=tuple(assumed),
     )  # fmt: skip
 
 
@@ -108,7 +110,8 @@ def _own(key: Key) -> bool:
 def titles() -> dict[str, str]:
     """Every rule's id with what it holds a file to."""
     own = {f"json.{kind}": title for kind, title in FLAWS.items()}
-    return own | {rule.id: rule.title for rule in RULES} | {CRASHED: "no rule of envbuild's own fails"}
+    ours = {CRASHED: "no rule of envbuild's own fails", MORE: f"no rule has more than {MOST} findings"}
+    return own | {rule.id: rule.title for rule in RULES} | ours
 
 
 def chosen(only: Sequence[str], ignored: Sequence[str]) -> frozenset[str]:

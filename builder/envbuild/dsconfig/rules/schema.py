@@ -15,7 +15,8 @@ from envbuild.dsconfig.problem import Edit, Problem
 from envbuild.dsconfig.rules.near import near
 from envbuild.dsconfig.rules.rule import Rule
 from envbuild.dsconfig.view import View
-from envbuild.dsschema import Key, Schema, Section
+from envbuild.dsschema import Deprecation, Key, Schema, Section
+from envbuild.dsschema.types import FORBID
 from envbuild.model.finding import Severity
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -128,8 +129,17 @@ def _homes(schema: Schema, path: str, member: Member) -> tuple[str, ...]:
 
 def _move(view: View, node: Node, member: Member, parent: str) -> tuple[Edit, ...]:
     target = view.section(parent) if parent else view.root
-    if target is None or target.member(member.key) is not None:
+    key = view.schema.find(parent) if parent else None
+    section = key.section if key else view.schema.root
+    moved = section.find(member.key) if section else None
+    if target is None or section is None or moved is None:
         return ()
+    # Where another spelling or an old name of it is there, the two would be refused together.
+    for each in target.members:
+        there = section.find(each.key)
+        now = there.deprecated.new if there and there.deprecated else there.name if there else ""
+        if now in moved.names:
+            return ()
     return move(view.document, node, member, target)
 
 
@@ -170,16 +180,17 @@ def deprecated(view: View, context: Context) -> Iterable[Problem]:
             yield Problem(
                 path=_below(path, member.key), severity=WARNING, place=member.place,
                 message=f"'{member.key}' {says}{f'; {old.message}' if old.message else ''}",
-                fix=_instead(old.new, name, member, ignored), source=_source(view.schema, section),
+                fix=_instead(old, name, member), source=_source(view.schema, section),
                 edits=_modern(view, node, member, key, name),
             )  # fmt: skip
 
 
-def _instead(new: str, name: str, member: Member, ignored: bool) -> str:
-    if not new:
+def _instead(old: Deprecation, name: str, member: Member) -> str:
+    off = member.node.value is False and old.becomes and old.becomes.get("false") is None
+    if not old.new or off:
         return "Remove it."
-    if ignored:
-        return f"Say it in {new}, and remove this key."
+    if not old.becomes:
+        return f"Say it in {old.new}, and remove this key."
     return f"Use '{name}' in its place."
 
 
@@ -197,6 +208,23 @@ def _modern(view: View, node: Node, member: Member, key: Key, name: str) -> tupl
     if member.node.value is False and old.becomes.get("false") is None:
         return removal(view.document, node, member)
     return ()
+
+
+def twice(view: View, context: Context) -> Iterable[Problem]:
+    """A key under two of its spellings: a model takes one of them, and refuses the other."""
+    for path, section, node in walk(view):
+        seen: dict[str, Member] = {}
+        for member in node.members if section.extra == FORBID else ():
+            key = section.find(member.key)
+            if key is None:
+                continue
+            first = seen.setdefault(key.name, member)
+            if first.key != member.key:
+                yield Problem(
+                    path=_below(path, member.key), severity=ERROR, place=member.place,
+                    message=f"'{first.key}' and '{member.key}' are one key, and both are given: DeepSpeed refuses that",
+                    fix="Remove one of the two.", source=_source(view.schema, section),
+                )  # fmt: skip
 
 
 def _below(path: str, name: str) -> str:
@@ -218,4 +246,5 @@ RULES = (
     Rule(id="schema.place", title="every key stands where it is looked for", judge=misplaced, source=_SOURCE),
     Rule(id="schema.removed", title="no key is of a feature that is gone", judge=removed, source=_SOURCE),
     Rule(id="schema.deprecated", title="no key has an old name", judge=deprecated, source=_SOURCE),
+    Rule(id="schema.twice", title="no key stands there under two spellings", judge=twice, source=_SOURCE),
 )

@@ -17,6 +17,7 @@ from envbuild.dsconfig.rules.rule import Rule
 from envbuild.dsconfig.rules.schema import walk
 from envbuild.dsconfig.view import AUTO, View
 from envbuild.dsschema import Key, Section
+from envbuild.dsschema.types import FORBID
 from envbuild.model.finding import Severity
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -126,6 +127,14 @@ def _letter(node: Node) -> str:
     return {ARRAY: "a", OBJECT: "o", BOOLEAN: "b", NULL: "z"}[node.kind]
 
 
+def _no_count(node: Node, key: Key, pydantic: int) -> bool:
+    """Whether a text is a number that is no whole one to pydantic: 1e3 to both, 3.0 to the first."""
+    if node.kind != STRING or not key.types or key.types[0] != "integer" or "number" in key.types:
+        return False
+    word: str = node.value.strip()
+    return _number(word) is not None and bool(set(word) & set("eE" if pydantic > 1 else "eE."))
+
+
 _WORDS = {
     "true": "true", "yes": "true", "on": "true", "t": "true", "y": "true", "1": "true",
     "false": "false", "no": "false", "off": "false", "f": "false", "n": "false", "0": "false",
@@ -141,7 +150,7 @@ def _wrong(view: View, path: str, section: Section, member: Member, key: Key) ->
     right = _right(node, key)
     fix = f"Write {right}." if right else f"Write {wanted}."
     edits: tuple[Edit, ...] = (replace(node, right),) if right else ()
-    if _letter(node) not in key.takes:
+    if _letter(node) not in key.takes or (section.extra == FORBID and _no_count(node, key, view.schema.pydantic)):
         # What is not taken cannot be mended without asking what was meant, unless it says the same.
         yield _problem(view, path, section, ERROR, member, f"{said}; DeepSpeed refuses to start", fix, edits)
     elif section.extra == "forbid":
