@@ -60,12 +60,62 @@ def one(ranks: int = 2, step: float = 1.0, **more: Any) -> dict[str, Any]:
 
 
 def straggling() -> dict[str, Any]:
-    """Every rank takes as long: three of them wait in collectives for the other."""
+    """Every rank takes as long: three of them wait in collectives for the other, and once for somebody else."""
     launch = one(ranks=4, parts={"forward": [0.5] * STEPS, "backward": [0.5] * STEPS})
     for rank in launch["ranks"]:
         waits = 0.05 if rank["rank"] == 2 else 0.45
         rank["steps"] = {**rank["steps"], "inside": {"communication": [waits] * STEPS}}
     return launch
+
+
+def pair(*waits: float) -> dict[str, Any]:
+    """Two ranks that wait so long in collectives, in a pass that waits for each."""
+    launch = {**one(parts={"data_wait": [0.0] * STEPS}), "pass": "comms"}
+    for rank, wait in zip(launch["ranks"], waits, strict=True):
+        rank["steps"] = {**rank["steps"], "inside": {"communication": [wait] * STEPS}}
+    return launch
+
+
+def test_waiting_for_a_slow_rank_is_no_slow_network() -> None:
+    found = diagnose(measurement(pair(0.1, 0.6)))
+    assert [each.rule for each in found.found] == ["straggler"] and "rank 0" in found.found[0].title
+    assert found.found[0].share == pytest.approx(0.5)
+    both = diagnose(measurement(pair(0.6, 0.6)))
+    assert [each.rule for each in both.found] == ["communication"]
+
+
+def test_figures_of_a_pass_that_disturbs_are_shares_of_its_own_step() -> None:
+    timing = {**one(step=0.5, parts={"data_wait": [0.0] * STEPS}), "pass": "timing"}
+    found = diagnose(measurement(timing, pair(0.3, 0.3)))
+    assert {each.rule: each.evidence for each in found.cleared}["communication"].startswith("collectives take 30%")
+
+
+def test_one_hiccup_makes_no_straggler_but_is_counted_in_the_mean() -> None:
+    launch = one(parts={"data_wait": [0.0] * STEPS, "forward": [0.4] * STEPS, "backward": [0.4] * STEPS})
+    steps = launch["ranks"][1]["steps"]
+    late = {**steps["parts"], "forward": [9.0, *[0.4] * (STEPS - 1)]}
+    launch["ranks"][1]["steps"] = {**steps, "seconds": [9.6, *[1.0] * (STEPS - 1)], "parts": late}
+    assert not diagnose(measurement(launch)).found
+
+
+def test_more_and_smaller_collectives_than_in_the_baseline() -> None:
+    sides = []
+    for count in (1, 8):
+        launch = pair(0.1 * count**0.5, 0.1 * count**0.5)
+        for rank in launch["ranks"]:
+            calls = {
+                "op": "reduce_scatter_tensor",
+                "count": count * STEPS,
+                "bytes": 8000,
+                "seconds": 1.0,
+                "time": "measured",
+            }
+            rank["collectives"] = [calls]
+        sides.append(measurement(launch))
+    first = diagnose(sides[1], sides[0]).found[0]
+    assert first.rule == "communication"
+    assert "reduce_scatter_tensor is called 8 times a step, in the baseline 1: smaller buckets?" in first.evidence
+    assert any("reduce_bucket_size" in command for command in first.commands)
 
 
 FULL = {"gpu_reserved_peak_bytes": 79 * 2**30, "gpu_total_bytes": 80 * 2**30, "allocation_retries": 3}

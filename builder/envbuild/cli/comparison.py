@@ -138,7 +138,8 @@ _KINDS = {"not it": "cleared", "not looked at": "abstained"}
 
 def show_diagnosis(found: Diagnosis, measured: Measurement) -> None:
     """Findings, worst first; then what it is not."""
-    output.text(f"step {step_of(measured)}")
+    mean = summary.step_mean(summary.timed(measured))
+    output.text(f"step {step_of(measured)}" + (f", on average {seconds(mean)}" if mean is not None else ""))
     for each in summary.shares(measured):
         part = f", {percent(each.share)}" if each.share is not None else ""
         output.text(f"  {each.name}: {seconds(each.seconds)}{part}")

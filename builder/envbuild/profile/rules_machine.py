@@ -6,7 +6,7 @@ from typing import get_args
 
 from envbuild.profile import summary
 from envbuild.profile.figures import Direction
-from envbuild.profile.summary import counted
+from envbuild.profile.summary import counted, ranks_part
 from envbuild.profile.view import Abstained, Answer, Cleared, Found, View, percent, rate, seconds, size
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -22,11 +22,12 @@ _SAME = 0.10
 
 def data(view: View) -> Answer:
     """The step waits for its batch."""
-    share, wait = view.share("data_wait"), view.part("data_wait")
-    if share is None or wait is None:
+    wait = _wait(view)
+    if wait is None or not view.step:
         return Abstained(rule="data", missing="time waiting for data (a log of DeepSpeed has none)")
+    share = wait / view.step
     before = view.before
-    earlier = before.part("data_wait") if before else None
+    earlier = _wait(before) if before else None
     if share < DATA[0]:
         text = f"waiting for data is {percent(share)} of the step"
         if earlier is not None:
@@ -43,13 +44,21 @@ def data(view: View) -> Answer:
     )  # fmt: skip
 
 
+def _wait(view: View) -> float | None:
+    """Seconds a step that the rank waits which waits longest: the others wait for it in turn."""
+    launches = summary.timed(view.measurement)
+    waits = [max(found.values()) for launch in launches if (found := ranks_part(launch, "data_wait"))]
+    return sum(waits) / len(waits) if waits else None
+
+
 def copies(view: View) -> Answer:
     """Time is spent between host and device."""
     times = {name: summary.inside(view.measurement, name) for name in DIRECTIONS}
-    known: dict[Direction, float] = {name: value for name, value in times.items() if value is not None}
-    if not known or not view.step:
+    known: dict[Direction, float] = {name: value.seconds for name, value in times.items() if value is not None}
+    shares = [value.share for value in times.values() if value is not None and value.share is not None]
+    if not shares:
         return Abstained(rule="copies", missing="time of copies between host and device")
-    share = sum(known.values()) / view.step
+    share = sum(shares)
     evidence = [f"{name} takes {seconds(value)} a step" for name, value in known.items()]
     evidence += _speeds(view, known)
     if share < COPIES:
@@ -85,11 +94,11 @@ def _speeds(view: View, times: dict[Direction, float]) -> list[str]:
 
 def optimizer(view: View) -> Answer:
     """The CPU's Adam is slow."""
-    kernel = summary.inside(view.measurement, "optimizer_kernel")
-    spent = kernel if kernel is not None else view.part("optimizer")
-    if spent is None or not view.step:
+    part = next((each for each in summary.shares(view.measurement) if each.name == "optimizer"), None)
+    kernel = summary.inside(view.measurement, "optimizer_kernel") or part
+    if kernel is None or kernel.share is None:
         return Abstained(rule="optimizer", missing="time of the optimizer's step")
-    share = spent / view.step
+    share, spent = kernel.share, kernel.seconds
     if share < OPTIMIZER:
         return Cleared(rule="optimizer", evidence=f"the optimizer takes {percent(share)} of the step")
     device = next(
@@ -98,7 +107,7 @@ def optimizer(view: View) -> Answer:
     offloaded = device == "cpu" or view.measurement.key.accelerator == "cpu" or _offloads(view)
     return Found(
         rule="optimizer", title="the optimizer's step on the CPU is slow" if offloaded else "the optimizer is slow",
-        share=share, confidence="high" if kernel is not None else "medium",
+        share=share, confidence="high" if kernel is not part else "medium",
         evidence=(f"the optimizer takes {percent(share)} of the step ({seconds(spent)})", *_threads(view)),
         why="nothing else runs meanwhile, and a CPU that is shared or has one thread is many times slower",
         experiment=(
@@ -131,10 +140,10 @@ def _offloads(view: View) -> bool:
 
 def swap(view: View) -> Answer:
     """The disk under NVMe offload is slow."""
-    spent = summary.inside(view.measurement, "swap")
-    if spent is None or not view.step:
+    swapping = summary.inside(view.measurement, "swap")
+    if swapping is None or swapping.share is None:
         return Abstained(rule="swap", missing="time of swapping to a disk (only an NVMe offload has one)")
-    share = spent / view.step
+    share, spent = swapping.share, swapping.seconds
     if share < COPIES:
         return Cleared(rule="swap", evidence=f"swapping takes {percent(share)} of the step")
     disk = [*summary.series_means(view.measurement, "disk_read"), *summary.series_means(view.measurement, "disk_write")]
@@ -203,8 +212,8 @@ def compute(view: View) -> Answer:
     inner = summary.inside(view.measurement, "compute")
     if busy:
         level, text = min(busy) / 100, f"every GPU is busy {percent(min(busy) / 100)} of the time or more"
-    elif inner is not None and view.step:
-        level, text = inner / view.step, f"kernels run {percent(inner / view.step)} of the step"
+    elif inner is not None and inner.share is not None:
+        level, text = inner.share, f"kernels run {percent(inner.share)} of the step"
     else:
         return Abstained(rule="compute", missing="utilisation of the GPU, or the time of kernels (a trace has both)")
     if level < COMPUTE:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 
 from envbuild.profile import summary
-from envbuild.profile.document import Launch
 from envbuild.profile.figures import Kind, Part
-from envbuild.profile.summary import Traffic, counted, ranks_part
+from envbuild.profile.summary import Share, Traffic, counted
 from envbuild.profile.view import Abstained, Answer, Cleared, Found, View, percent, rate, seconds
 
 OVERLAP = 0.30
 EXPOSED = 0.20
+# Where nothing overlaps because each collective is waited for, more has to be said than that.
+LARGE = 0.40
+_BUCKET = "zero_optimization.reduce_bucket_size"
+MORE = 1.2
 SLOWER = 0.90
 SCORE = 0.75
 SKEW = (0.10, 0.20)
@@ -22,26 +25,28 @@ _WIDER = 1.5
 
 def communication(view: View) -> Answer:
     """Collectives take the step: slower than before, or not hidden behind the computation."""
-    slower = _slower(view)
+    slower, more = _slower(view), _more(view)
     exposed = summary.inside(view.measurement, "exposed_communication")
     whole = summary.inside(view.measurement, "communication")
     if exposed is None and whole is None and not _timed(view):
         return Abstained(rule="communication", missing="times of collectives (see --pass comms)")
-    evidence = [text for text, _ in slower]
-    lost = sum(cost for _, cost in slower)
-    if view.step and exposed is not None and exposed / view.step >= EXPOSED:
-        evidence.append(f"{percent(exposed / view.step)} of the step waits for the network and computes nothing")
-        lost = max(lost, exposed)
-    if exposed is not None and whole and view.step and whole / view.step >= EXPOSED:
-        hidden = 1 - exposed / whole
+    evidence = [text for text, _ in slower] + more
+    share = sum(cost for _, cost in slower) / view.step if view.step else 0.0
+    if exposed is not None and (exposed.share or 0) >= EXPOSED:
+        evidence.append(f"{percent(exposed.share or 0)} of the step waits for the network and computes nothing")
+        share = max(share, exposed.share or 0)
+        hidden = 1 - exposed.seconds / whole.seconds if whole is not None and whole.seconds else 1.0
         if hidden < OVERLAP:
             evidence.append(f"{percent(max(hidden, 0.0))} of the communication is hidden behind computation")
+    elif exposed is None and whole is not None and (whole.share or 0) >= LARGE:
+        evidence.append(f"collectives take {percent(whole.share or 0)} of the step where each is waited for")
+        share = max(share, whole.share or 0)
     if not evidence:
         return Cleared(rule="communication", evidence=_calm(view, exposed, whole))
     unequal = _utilisation(view)
     return Found(
         rule="communication", title="the network, or an unequal partition of the model, holds the ranks back",
-        share=min(1.0, lost / view.step) if view.step and lost else None,
+        share=min(1.0, share) or None,
         confidence="high" if slower and unequal else "medium" if slower else "low",
         evidence=(*evidence, *unequal),
         why=(
@@ -56,9 +61,24 @@ def communication(view: View) -> Answer:
         commands=(
             view.command("--set", "zero_optimization.stage=2", "--pass", "comms"),
             view.command("--set", "zero_optimization.stage=3", "--pass", "comms"),
+            *([view.command("--set", f"{_BUCKET}=500000000", "--pass", "comms")] if more else []),
             view.command("--env", "NCCL_DEBUG=INFO", "--pass", "comms"),
         ),
     )  # fmt: skip
+
+
+def _more(view: View) -> list[str]:
+    """Collectives that are made more often than in the baseline: each has a latency of its own."""
+    before = view.before
+    if before is None:
+        return []
+    found = []
+    for each in view.traffic.values():
+        earlier = before.traffic.get(each.op)
+        now, then = _per_step(view, each), _per_step(before, earlier) if earlier is not None else 0.0
+        if then and now / then >= MORE:
+            found.append(f"{each.op} is called {now:.0f} times a step, in the baseline {then:.0f}: smaller buckets?")
+    return found
 
 
 def _timed(view: View) -> list[Traffic]:
@@ -119,11 +139,11 @@ def _utilisation(view: View) -> list[str]:
     return found
 
 
-def _calm(view: View, exposed: float | None, whole: float | None) -> str:
-    if exposed is not None and view.step:
-        return f"{percent(exposed / view.step)} of the step waits for the network"
-    if whole is not None and view.step:
-        return f"communication takes {percent(whole / view.step)} of the step, hidden or not"
+def _calm(view: View, exposed: Share | None, whole: Share | None) -> str:
+    if exposed is not None and exposed.share is not None:
+        return f"{percent(exposed.share)} of the step waits for the network"
+    if whole is not None and whole.share is not None:
+        return f"collectives take {percent(whole.share)} of the step where each is waited for"
     return "collectives take as long as in the baseline" if view.baseline else "no collective is slow by itself"
 
 
@@ -153,14 +173,11 @@ def transport(view: View) -> Answer:
 
 def straggler(view: View) -> Answer:
     """One rank is slower, and the others wait for it."""
-    levels: dict[int, list[float]] = {}
-    for launch in view.measurement.launches:
-        for rank, value in _work(launch).items():
-            levels.setdefault(rank, []).append(value)
-    if len(levels) < 2:
+    own = _work(view)
+    if len(own) < 2:
         return Abstained(rule="straggler", missing="times of two or more ranks (a log has one)")
-    own = {rank: fmean(values) for rank, values in levels.items()}
-    middle = median(own.values())
+    # Of two ranks the other one.
+    middle = median_low(own.values())
     rank, slowest = max(own.items(), key=lambda each: each[1])
     lost = slowest - middle
     skew = lost / view.step if view.step else lost / middle if middle else 0.0
@@ -183,19 +200,26 @@ def straggler(view: View) -> Answer:
     )  # fmt: skip
 
 
-def _work(launch: Launch) -> dict[int, float]:
-    """Seconds of a step that each rank works by itself.
+def _work(view: View) -> dict[int, float]:
+    """Seconds of a step that each rank works by itself, by medians: one hiccup makes no straggler.
 
-    Waiting in collectives hides in the forward and the backward of the ranks that are early; where it was measured, it
-    is taken off.
+    Waiting in collectives hides in the forward and the backward of the ranks that are early; where it was measured, the
+    rest of the step is the rank's own.
     """
+    columns: dict[int, list[float]] = {}
+    for launch in view.measurement.launches:
+        for rank in launch.ranks:
+            steps, waits = rank.steps.seconds, rank.steps.inside.get("communication", ())
+            if steps and waits:
+                pairs = zip(steps[launch.warmup :], waits[launch.warmup :], strict=False)
+                columns.setdefault(rank.rank, []).extend(s - w for s, w in pairs if s is not None and w is not None)
+    if len([values for values in columns.values() if values]) > 1:
+        return {rank: max(0.0, median(values)) for rank, values in columns.items() if values}
     parts: tuple[Part, ...] = ("data_wait", "forward", "backward", "optimizer")
     found: dict[int, float] = {}
-    for part in parts:
-        for rank, value in ranks_part(launch, part).items():
-            found[rank] = found.get(rank, 0.0) + value
-    for each in launch.ranks:
-        waited = counted(launch, each.steps.inside.get("communication", ()))
-        if each.rank in found and waited:
-            found[each.rank] = max(0.0, found[each.rank] - fmean(waited))
+    for launch in summary.timed(view.measurement):
+        for rank in launch.ranks:
+            known = [values for part in parts if (values := counted(launch, rank.steps.parts.get(part, ())))]
+            if known:
+                found[rank.rank] = max(found.get(rank.rank, 0.0), sum(median(values) for values in known))
     return found

@@ -66,13 +66,20 @@ def step_median(measurement: Measurement) -> float | None:
     return median(values) if values else None
 
 
-def shares(measurement: Measurement) -> list[Share]:
-    """What a step is made of, by the mean of the ranks; what no part covers is ``other``.
+def step_mean(launches: Sequence[Launch]) -> float | None:
+    """The mean step of launches: what the means of its pieces are shares of."""
+    steps = [seconds for launch in launches for seconds in step_seconds(launch)]
+    return fmean(steps) if steps else None
 
-    A step's wall time holds every part, waiting for data too: nothing is added to it.
+
+def shares(measurement: Measurement) -> list[Share]:
+    """What a step is made of, by the mean of the ranks and steps; what no part covers is ``other``.
+
+    Means, because they add up, and because a checkpoint or a slow batch is in few steps. A step's wall time holds every
+    part, waiting for data too: nothing is added to it.
     """
     launches = timed(measurement) or list(measurement.launches)
-    whole = step_median(measurement)
+    whole = step_mean(launches)
     found = []
     for part in PARTS:
         values = [value for launch in launches for value in ranks_part(launch, part).values()]
@@ -92,15 +99,42 @@ def ranks_part(launch: Launch, part: Part) -> dict[int, float]:
     }
 
 
-def inside(measurement: Measurement, name: Inside) -> float | None:
-    """Mean seconds a step of what happens inside the parts, over ranks and launches."""
-    values = [
-        fmean(column)
-        for launch in measurement.launches
-        for rank in launch.ranks
-        if (column := counted(launch, rank.steps.inside.get(name, ())))
-    ]
-    return fmean(values) if values else None
+def inside(measurement: Measurement, name: Inside) -> Share | None:
+    """Mean seconds a step of what happens inside the parts, and the share of the step of the same pass.
+
+    A pass that waits for every collective has longer steps, so its figures are no shares of another pass's step.
+    """
+    by_rank = ranks_inside(measurement, name)
+    if not by_rank:
+        return None
+    launches = _with(measurement, name)
+    # In a collective an early rank waits for the last one: the time of the one that waits least is the network's.
+    waits = name in ("communication", "exposed_communication")
+    seconds = min(by_rank.values()) if waits else fmean(by_rank.values())
+    whole = step_mean(launches)
+    return Share(name=name, seconds=seconds, share=seconds / whole if whole else None)
+
+
+def ranks_inside(measurement: Measurement, name: Inside) -> dict[int, float]:
+    """Mean seconds a step, by rank, in the first pass that has the figure."""
+    columns: dict[int, list[float]] = {}
+    for launch in _with(measurement, name):
+        for rank in launch.ranks:
+            columns.setdefault(rank.rank, []).extend(counted(launch, rank.steps.inside.get(name, ())))
+    return {rank: fmean(values) for rank, values in columns.items() if values}
+
+
+def _with(measurement: Measurement, name: Inside) -> list[Launch]:
+    """The launches of one pass that have the figure; a pass that disturbs less goes first."""
+    for wanted in ("timing", "trace", "comms", "parity"):
+        found = [
+            launch
+            for launch in measurement.launches
+            if launch.pass_ == wanted and any(rank.steps.inside.get(name) for rank in launch.ranks)
+        ]
+        if found:
+            return found
+    return []
 
 
 def traffic(measurement: Measurement) -> list[Traffic]:

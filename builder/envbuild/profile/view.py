@@ -54,7 +54,7 @@ class View:
     """A measurement, what it is compared with, and figures that several rules need.
 
     Attributes:
-        step: Seconds of the median step.
+        step: Seconds of the mean step.
     """
 
     measurement: Measurement
@@ -67,7 +67,8 @@ class View:
     def of(cls, measurement: Measurement, baseline: Measurement | None, *, target: str) -> View:
         """Of a measurement."""
         return cls(
-            measurement=measurement, baseline=baseline, target=target, step=summary.step_median(measurement),
+            measurement=measurement, baseline=baseline, target=target,
+            step=summary.step_mean(summary.timed(measurement)),
             traffic={each.op: each for each in summary.traffic(measurement)},
         )  # fmt: skip
 
