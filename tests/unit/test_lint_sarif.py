@@ -16,7 +16,8 @@ def test_a_log_says_what_where_and_by_which_rule() -> None:
     driver = log["runs"][0]["tool"]["driver"]
     assert driver["name"]
     rules = [rule["id"] for rule in driver["rules"]]
-    assert all(rule["shortDescription"]["text"] for rule in driver["rules"])
+    for rule in driver["rules"]:
+        assert all(rule[part]["text"] for part in ("shortDescription", "fullDescription", "help"))
     assert len(rules) == len(set(rules))
     results = log["runs"][0]["results"]
     assert len(results) == len(found)

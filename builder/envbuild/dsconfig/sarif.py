@@ -29,7 +29,7 @@ def sarif(found: Iterable[Finding], rules: Mapping[str, str], version: str) -> d
                     "driver": {
                         "name": "envbuild lint",
                         "semanticVersion": version,
-                        "rules": [{"id": name, "shortDescription": {"text": title}} for name, title in rules.items()],
+                        "rules": [_rule(name, title) for name, title in rules.items()],
                     }
                 },
                 # Columns are counted as Python counts: in code points.
@@ -38,6 +38,13 @@ def sarif(found: Iterable[Finding], rules: Mapping[str, str], version: str) -> d
             }
         ],
     }
+
+
+def _rule(name: str, title: str) -> dict[str, Any]:
+    # GitHub wants all three of them.
+    text = {"text": f"{title[:1].upper()}{title[1:]}."}
+    about = f"envbuild lint --rule {name} looks for this alone; --ignore {name} leaves it out."
+    return {"id": name, "shortDescription": text, "fullDescription": text, "help": {"text": about}}
 
 
 def _result(finding: Finding, names: list[str]) -> dict[str, Any]:
