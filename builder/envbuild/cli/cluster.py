@@ -230,8 +230,8 @@ def _show(run: Run, results: Sequence[Result], how: How) -> None:
             output.narrate(line)
         if not how.json:
             on = f" on {ending.node} (job {ending.job})" if ending.node else ""
-            word = "was cancelled" if ending.interrupted else "failed" if ending.code else "done"
-            output.text(f"{result.name}: {word}{on}")
+            word = "was cancelled, and nothing was tagged" if ending.interrupted else "failed" if ending.code else "done"
+            output.text(f"{result.name}{on}: {word}")
 
 
 def _show_smoke(run: Run, results: Sequence[Result], how: How) -> None:

@@ -213,7 +213,7 @@ def home(folder: RunFolder, run: Run, number: int, ending: Ending) -> Result:
         said = attempt.said.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         said = []
-    told = tuple(said if document else said[-_TAIL:]) if ending.code and not ending.message else ()
+    told = tuple(said if document else said[-_TAIL:]) if ending.code and not (ending.message or ending.interrupted) else ()
     return Result(
         name=run.tasks[number].name, ending=ending, document=document, told=told, evidence=tuple(adopted.values())
     )
