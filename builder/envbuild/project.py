@@ -270,6 +270,8 @@ _SITE_TEXT = """\
 # time = "2:00:00"
 # constraint = "ib"
 # options = ["--mem=64G", "--exclusive"]  # more options of sbatch
+# container = "docker"          # docker, podman, pyxis, enroot or apptainer: for ranks on several nodes
+# interface = "ib0"             # the network interface that nodes reach one another by
 # What a GPU of the matrix is here, and what one row needs; both take partition, gres, constraint, time and options.
 # [slurm.gpus]
 # h100 = {gres = "gpu:h100:8", partition = "h100"}

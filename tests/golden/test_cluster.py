@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from envbuild.executors import slurm
+from envbuild.executors.ranks import Launch, gpus_of, rank, srun
 from envbuild.matrix import load
 from envbuild.project import find
 from envbuild.site.cluster import Share, SlurmSection
@@ -83,3 +84,70 @@ def test_the_script_of_a_node() -> None:
 )
 def test_what_slurm_is_asked(argv: tuple[str, ...], said: str) -> None:
     assert " ".join(argv) == said
+
+
+HEAD = """\
+#!/bin/sh
+# One rank of a run of envbuild's, on the node that Slurm chose for it.
+set -eu
+export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"
+export MASTER_ADDR="$SLURM_LAUNCH_NODE_IPADDR" MASTER_PORT="$((20000 + SLURM_JOB_ID % 10000))"
+"""
+TOLD = "--env RANK --env WORLD_SIZE --env LOCAL_RANK --env MASTER_ADDR --env MASTER_PORT --env SLURMD_NODENAME"
+ENGINE = (
+    "run --rm --network host --shm-size 1073741824 --cap-drop ALL --security-opt no-new-privileges --read-only "
+    f"--tmpfs /tmp:rw,exec --env HOME=/tmp {TOLD} --volume /shared/run/inside:/run/envbuild-inside:ro"
+)
+# The last line of a rank, by container; with GPUs.
+LINES = {
+    "docker": f"docker {ENGINE} --ulimit memlock=-1 --gpus all --entrypoint python reg.example/e/h100:1 -I x.py",
+    "podman": f"podman {ENGINE} --ulimit memlock=-1 --device nvidia.com/gpu=all --entrypoint python "
+    "reg.example/e/h100:1 -I x.py",
+    "pyxis": "python -I x.py",
+    "enroot": f"enroot start --mount /shared/run/inside:/run/envbuild-inside {TOLD} "
+    "reg.example/e/h100:1 python -I x.py",
+    "apptainer": "apptainer exec --containall --nv --bind /shared/run/inside:/run/envbuild-inside:ro "
+    '--env RANK="$RANK" --env WORLD_SIZE="$WORLD_SIZE" --env LOCAL_RANK="$LOCAL_RANK" '
+    '--env MASTER_ADDR="$MASTER_ADDR" --env MASTER_PORT="$MASTER_PORT" --env SLURMD_NODENAME="$SLURMD_NODENAME" '
+    "docker://reg.example/e/h100:1 python -I x.py",
+}
+
+
+def launch(container: str, *, gpus: bool = True, interface: str | None = None) -> Launch:
+    return Launch(
+        container=container, image="reg.example/e/h100:1", argv=("python", "-I", "x.py"),
+        inside=Path("/shared/run/inside"), nodes=2, per_node=8, shm_bytes=1 << 30, gpus=gpus, interface=interface,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("container", LINES)
+def test_the_script_of_a_rank(container: str) -> None:
+    text = rank(launch(container))
+    assert text == f"{HEAD}exec {LINES[container]}\n"
+    done = subprocess.run([SHELLCHECK, "-"], input=text.encode(), capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def test_a_rank_on_the_cpu_and_over_an_interface_of_its_own() -> None:
+    text = rank(launch("docker", gpus=False, interface="ib0"))
+    assert "--gpus" not in text and "memlock" not in text
+    assert "export GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib0\n" in text
+    assert "--env GLOO_SOCKET_IFNAME --env NCCL_SOCKET_IFNAME --volume" in text
+
+
+def test_the_line_that_starts_the_ranks() -> None:
+    head = "srun --nodes=2 --ntasks-per-node=8 --kill-on-bad-exit=1 --output=ranks/%t.json --error=ranks/%t.txt"
+    plain = head + "{} sh /r/rank.sh"
+    assert " ".join(srun(launch("docker"), Path("/r/rank.sh"))) == plain.format("")
+    mounts = "/shared/run/inside:/run/envbuild-inside:ro,/r/rank.sh:/r/rank.sh:ro"
+    assert " ".join(srun(launch("pyxis"), Path("/r/rank.sh"))) == plain.format(
+        f" --container-image=reg.example/e/h100:1 --container-mounts={mounts} --no-container-mount-home"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [("gpu:h100:8", 8), ("gpu:4", 4), ("gpu", 1), ("gpu:h100", 1), ("gpu:a100:2(S:0-1)", 2), ("nvme:1", 0), (None, 0)],
+)
+def test_how_many_gpus_a_node_gives(gres: str | None, gpus: int) -> None:
+    assert gpus_of(gres) == gpus

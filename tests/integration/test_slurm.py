@@ -199,6 +199,21 @@ def test_an_interruption_cancels_the_array_and_nothing_is_tagged(
     assert ended is not None and ended.how == "told"
 
 
+def test_an_all_reduce_over_two_nodes(login: Login, proven: dict[str, Any], docker: DockerEngine) -> None:
+    line = ("smoke", image(proven), "--nodes", "2", "--json")
+    plan = json.loads(login.run(*line, "--dry-run")[1])["plan"]
+    assert "exec docker run" in plan["files"]["rank.sh"] and "--nodes=2" in plan["submissions"][0]["argv"]
+    code, out, err = login.run(*line, ENVBUILD_SLURM_INTERFACE="lo")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["findings"] == [] and [each["rank"] for each in document["ranks"]] == [0, 1]
+    assert {each["node"] for each in document["ranks"]} == set(slurm_world.NODES)
+    assert "[all-reduce] 2 ranks on 2 nodes" in err
+    # An image that no node has: what the engine said, not a guess about the network.
+    code, _, err = login.run("smoke", "slurm.invalid/no/such:1", "--row", "cpu", "--nodes", "2")
+    assert code == 5 and "srun ended with exit code 125; rank" in err and "slurm.invalid" in err
+
+
 def test_what_slurm_refuses_and_what_is_not_there(login: Login, world: World) -> None:
     code, _, err = login.run("smoke", "cpu", ENVBUILD_SLURM_PARTITION="nowhere")
     assert code == 3 and "invalid partition" in err.lower() and "sinfo lists them" in err

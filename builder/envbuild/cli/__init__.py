@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "questions": ("why-not", "diff"),
     "building": ("build",),
     "images": ("smoke", "promote", "run"),
-    "jobs": ("jobs", "attach", "cancel", "node"),
+    "jobs": ("jobs", "attach", "cancel", "node", "collective"),
     "shipping": ("push", "pull", "images", "prune"),
     "sbom": ("sbom",),
     "provision": ("provision",),

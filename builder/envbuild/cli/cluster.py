@@ -78,7 +78,14 @@ def carry_out(bench: Workbench, command: str, works: Sequence[Work], how: How) -
     from envbuild.pipeline import cluster
 
     now = datetime.datetime.now(datetime.timezone.utc)
-    planned = cluster.plan(bench, command, works, program=lines.program(), now=now)
+    submit(bench, cluster.plan(bench, command, works, program=lines.program(), now=now), how)
+
+
+def submit(bench: Workbench, planned: Planned, how: How) -> None:
+    """Submit what was planned, or show it."""
+    from envbuild.pipeline import cluster
+
+    command = planned.run.command
     if how.dry_run:
         _print_plan(command, planned, json=how.json)
         return
@@ -181,9 +188,16 @@ def _print_plan(command: str, planned: Planned, *, json: bool) -> None:
         for number in submission.tasks:
             task = planned.run.tasks[number]
             output.text(f"  task {number} ({task.name}): envbuild {shlex.join(task.argv)}")
-        output.text(f"  {name}:")
-        for line in text.splitlines():
-            output.text(f"    {line}")
+        _print_file(name, text)
+    for name, text in planned.files:
+        if name.endswith(".sh"):
+            _print_file(name, text)
+
+
+def _print_file(name: str, text: str) -> None:
+    output.text(f"  {name}:")
+    for line in text.splitlines():
+        output.text(f"    {line}")
 
 
 def _show_build(run: Run, results: Sequence[Result], how: How) -> None:
@@ -220,7 +234,7 @@ def _show(run: Run, results: Sequence[Result], how: How) -> None:
     for result in results:
         ending = result.ending
         where = {"run": run.id, "node": ending.node or None, "job": ending.job}
-        if how.json and result.document and not result.error:
+        if how.json and result.document and not result.error and not ending.interrupted:
             body = {name: value for name, value in result.document.items() if name != "schema"}
             output.document(run.command, **body, **where)
         elif how.json:
@@ -230,7 +244,9 @@ def _show(run: Run, results: Sequence[Result], how: How) -> None:
             output.narrate(line)
         if not how.json:
             on = f" on {ending.node} (job {ending.job})" if ending.node else ""
-            word = "was cancelled, and nothing was tagged" if ending.interrupted else "failed" if ending.code else "done"
+            word = (
+                "was cancelled, and nothing was tagged" if ending.interrupted else "failed" if ending.code else "done"
+            )
             output.text(f"{result.name}{on}: {word}")
 
 
@@ -244,6 +260,11 @@ def _show_smoke(run: Run, results: Sequence[Result], how: How) -> None:
         if result in failed:
             continue
         said, ending = result.document, result.ending
+        if "ranks" in said:
+            from envbuild.pipeline.collective import summary
+
+            output.text(f"{result.name}: {summary(said['ranks'])} (job {ending.job})")
+            continue
         word = "has passed" if said.get("reused") else "passes"
         output.text(f"{said.get('image')} {word} at level {said.get('level')} on {ending.node} (job {ending.job})")
         for path in result.evidence if not how.quiet else ():

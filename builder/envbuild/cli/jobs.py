@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command("attach", epilog="Example: envbuild attach 20261130-101502-3f9a")(attach)
     app.command("cancel", epilog="Example: envbuild cancel 3f9a")(cancel)
     app.command("node", hidden=True)(node)
+    app.command("collective", hidden=True)(collective)
 
 
 def jobs(
@@ -186,3 +187,33 @@ def node(folder: Annotated[Path, typer.Argument(metavar="FOLDER")]) -> None:
     code = carry_out(RunFolder(path=folder), os.environ)
     if code:
         raise typer.Exit(code)
+
+
+def collective(
+    argv: Annotated[list[str], typer.Argument(metavar="-- CMD...")],
+    world: Annotated[int, typer.Option()],
+    nodes: Annotated[int, typer.Option()],
+    seed: Annotated[int, typer.Option()],
+    timeout: Annotated[float, typer.Option()],
+    json: opt.JsonOption = False,
+) -> None:
+    """Start ranks on the nodes of this job's allocation, and hold their sums to the known answer."""
+    import time
+
+    from envbuild.cli.display import make_sink
+    from envbuild.errors import GATE
+    from envbuild.events import EVENTS_VARIABLE, PhaseDone, PhaseStarted
+    from envbuild.pipeline.collective import Expected, carry_out
+
+    expected = Expected(world=world, nodes=nodes, seed=seed)
+    folder = Path(os.environ.get(EVENTS_VARIABLE, "x")).absolute().parent
+    with make_sink() as sink:
+        sink(PhaseStarted(phase="all-reduce", detail=f"{world} ranks on {nodes} nodes"))
+        began = time.monotonic()
+        found, documents = carry_out(folder, argv, expected, timeout=timeout)
+        if not found:
+            sink(PhaseDone(phase="all-reduce", seconds=time.monotonic() - began))
+    output.document("smoke", findings=output.documents(found), ranks=documents)
+    output.findings(found, narrated=True)
+    if found:
+        raise typer.Exit(GATE)

@@ -57,11 +57,15 @@ def smoke(
         ),
     ] = 600,
     executor: opt.ExecutorOption = None,
+    nodes: Annotated[
+        int, typer.Option("--nodes", min=1, max=10_000, help="With slurm: an all-reduce over so many nodes instead.")
+    ] = 1,
     detach: opt.DetachOption = False,
 ) -> None:
     """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing.
 
-    With --executor slurm it is a job of a cluster's; the node's engine has to have the image (docs/cluster.md).
+    With --executor slurm it is a job of a cluster's; the node's engine has to have the image (docs/cluster.md). With
+    --nodes N besides, an all-reduce with a known answer runs over N nodes, and writes no evidence.
 
     Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, or this host cannot show
     that level (what was shown is in the evidence all the same).
@@ -78,6 +82,12 @@ def smoke(
         _manifests(bench, image, row, wish, json=json)
         return
     away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
+    if nodes > 1 and (not away or image is None):
+        raise InputError("--nodes goes with an image and --executor slurm: this host is one node")
+    if nodes > 1 and image is not None:
+        how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
+        _spread(opt.workbench_with(project, host, settings), image, row, nodes, timeout, how)
+        return
     if away and python is None:
         texts = {"--host": host, "--engine": engine, "--row": row, "--gpus": gpus, "--allow-level": allow_level,
                  "--minutes": minutes if long else None, "--timeout": timeout}  # fmt: skip
@@ -147,6 +157,25 @@ def _send(
     options = [f"{name}={value}" for name, value in given.items() if value is not None]
     argv = ("smoke", *options, *flags, "--json", "--", image)
     cluster.carry_out(bench, "smoke", [Work(name=image, row=row_of(bench, image, row), argv=argv)], how)
+
+
+def _spread(bench: Workbench, image: str, row: str | None, nodes: int, timeout: float, how: cluster.How) -> None:
+    """An all-reduce with a known answer over several nodes."""
+    import datetime
+    import secrets
+
+    from envbuild.cli import lines
+    from envbuild.executors.ranks import UNTRIED
+    from envbuild.pipeline import collective
+    from envbuild.pipeline.cluster import row_of
+
+    planned = collective.plan(
+        bench, image, row_of(bench, image, row), nodes=nodes, seed=secrets.randbelow(1009), timeout=timeout,
+        program=lines.program(), now=datetime.datetime.now(datetime.timezone.utc),
+    )  # fmt: skip
+    if (kind := bench.site.slurm.container) in UNTRIED:
+        output.narrate(f"warning: [slurm] container = {kind}: written from its manual, and never run by us")
+    cluster.submit(bench, planned, how)
 
 
 def _check(image: str | None, python: str | None, accelerator: str | None, host: str | None) -> None:

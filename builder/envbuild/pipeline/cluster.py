@@ -39,11 +39,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A run that can be submitted: its folder, its scripts by name, and what Slurm will be told."""
+    """A run that can be submitted: its folder, its scripts by name, and what Slurm will be told.
+
+    Attributes:
+        scripts: One for each submission, in their order.
+        files: What the scripts need besides.
+    """
 
     folder: RunFolder
     run: Run
     scripts: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -55,6 +61,7 @@ class Planned:
                 {"tasks": list(each.tasks), "argv": list(each.argv), "script": text}
                 for each, (_, text) in zip(self.run.submissions, self.scripts, strict=True)
             ],
+            "files": dict(self.files),
         }
 
 
@@ -76,12 +83,14 @@ class Result:
 
     @property
     def error(self) -> dict[str, Any]:
-        """Its error as ``--json`` shows it; empty where it has none."""
+        """Its error as ``--json`` shows it; empty where it has none, or was cancelled."""
+        if self.ending.interrupted:
+            return {}
         if self.ending.message:
             return {"code": "engine", "message": self.ending.message, "hint": self.ending.hint}
         if self.document.get("schema") == "envbuild.error/1":
             return {name: value for name, value in self.document.items() if name != "schema"}
-        if self.ending.code and not self.ending.interrupted and not self.document:
+        if self.ending.code and not self.document:
             said = "\n".join(self.told) or "it said nothing"
             return {"code": "engine", "message": f"it ended with exit code {self.ending.code}: {said}", "hint": ""}
         return {}
@@ -146,7 +155,7 @@ def begin(bench: Workbench, planned: Planned) -> Run:
     queue.need()
     folder, run = planned.folder, planned.run
     folder.create(run)
-    for name, text in planned.scripts:
+    for name, text in (*planned.files, *planned.scripts):
         store.write_atomic(folder.path / name, text)
     done: list[Submission] = []
     try:
@@ -213,7 +222,9 @@ def home(folder: RunFolder, run: Run, number: int, ending: Ending) -> Result:
         said = attempt.said.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         said = []
-    told = tuple(said if document else said[-_TAIL:]) if ending.code and not (ending.message or ending.interrupted) else ()
+    told = (
+        tuple(said if document else said[-_TAIL:]) if ending.code and not (ending.message or ending.interrupted) else ()
+    )
     return Result(
         name=run.tasks[number].name, ending=ending, document=document, told=told, evidence=tuple(adopted.values())
     )

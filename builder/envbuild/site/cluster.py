@@ -81,6 +81,12 @@ class SlurmSection(Section):
     time: Time | None = None
     constraint: Wanted | None = None
     options: tuple[Option, ...] = Field(default=(), description="More options of sbatch.")
+    container: Literal["docker", "podman", "pyxis", "enroot", "apptainer"] = Field(
+        default="docker", description="What opens an image where ranks run on several nodes."
+    )
+    interface: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,=^-]*$", max_length=60)] | None = (
+        Field(default=None, description="The network interface that nodes reach one another by.")
+    )
     gpus: dict[Wanted, Share] = Field(default_factory=dict, description="By a GPU's name in the matrix, such as h100.")
     rows: dict[Wanted, Share] = Field(default_factory=dict, description="By a row's name.")
 
