@@ -84,6 +84,12 @@ def test_waiting_for_a_slow_rank_is_no_slow_network() -> None:
     assert [each.rule for each in both.found] == ["communication"]
 
 
+def test_what_is_sure_comes_before_what_is_large() -> None:
+    saving = one(parts={"data_wait": [0.0] * STEPS, "checkpoint": [0.16] * STEPS, "forward": [0.5] * STEPS})
+    found = diagnose(measurement(saving, pair(0.5, 0.5))).found
+    assert [(each.rule, each.confidence) for each in found] == [("checkpoint", "high"), ("communication", "low")]
+
+
 def test_figures_of_a_pass_that_disturbs_are_shares_of_its_own_step() -> None:
     timing = {**one(step=0.5, parts={"data_wait": [0.0] * STEPS}), "pass": "timing"}
     found = diagnose(measurement(timing, pair(0.3, 0.3)))

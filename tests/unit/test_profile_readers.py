@@ -418,3 +418,14 @@ def test_what_is_read_is_told_in_words(tmp_path: Path) -> None:
         and "e+" not in words
     )
     assert summary.traffic(log(tmp_path, *TABLE))[0].seconds is None
+
+
+def test_what_no_program_would_write_is_an_error_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text('{"summary": {"\\u001b[31mop": {"1": {"count": -1, "total_latency_ms": 1}}}, "metadata": {}}')
+    with pytest.raises(InputError, match="holds what no measurement can"):
+        readers.read([path])
+    whole = export(tmp_path / "names.sqlite")
+    whole.write_bytes(whole.read_bytes().replace(b"StringIds (id", b"Strin\xff\xfe\xfd\xfc (id"))
+    with pytest.raises(InputError, match="cannot be read as an export"):
+        readers.read([whole])

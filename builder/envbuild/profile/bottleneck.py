@@ -59,4 +59,9 @@ def diagnose(measurement: Measurement, baseline: Measurement | None = None, *, t
 
 
 def _ranked(found: Sequence[Found]) -> tuple[Found, ...]:
-    return tuple(sorted(found, key=lambda each: (-(each.share or 0), _ORDER[each.confidence], each.rule)))
+    """By the share of the step; what is of low confidence comes behind everything else."""
+    return tuple(
+        sorted(
+            found, key=lambda each: (each.confidence == "low", -(each.share or 0), _ORDER[each.confidence], each.rule)
+        )
+    )

@@ -166,7 +166,7 @@ def _verdict(
 
 
 def _wished(found: Structural) -> Structural:
-    if found.figure.startswith(("parity.", "devices.")) or found.change != "worse":
+    if found.figure.startswith(("parity.", "devices.")):
         return found
     return Structural(
         figure=found.figure, base=found.base, candidate=found.candidate, change="changed",

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from pydantic import ValidationError
+
 from envbuild.errors import InputError
 from envbuild.profile import summary as figures
 from envbuild.profile.document import Key, Measurement, Origins
@@ -53,13 +55,25 @@ def read(paths: Sequence[Path], *, deepspeed: str | None = None) -> Measurement:
         told = ", ".join(f"{path.name} is a {kind}" for kind, path in sorted(kinds.items()))
         raise InputError(f"files of several kinds: {told}", hint="Read each kind by itself.")
     kind = next(iter(kinds))
+    try:
+        return _read(kind, list(paths), deepspeed)
+    except (ValidationError, UnicodeError, OverflowError) as error:
+        # Nothing that a program wrote: a size of -1, a name of control letters, a number beyond all reason.
+        problem = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InputError(f"{', '.join(map(str, paths))}: holds what no measurement can: {problem[:300]}") from error
+
+
+def _read(kind: Kind, paths: list[Path], deepspeed: str | None) -> Measurement:
     if kind == "measurement":
         raise InputError(f"{paths[0]}: is a measurement already", hint=f"Such as: envbuild bottleneck {paths[0]}")
     if kind == "trace":
-        return trace.read(list(paths))
+        return trace.read(paths)
     if kind == "nsys":
-        return nsys.read(list(paths))
-    return log.read(list(paths), deepspeed=deepspeed) if kind == "log" else _summaries(list(paths), deepspeed)
+        return nsys.read(paths)
+    return log.read(paths, deepspeed=deepspeed) if kind == "log" else _summaries(paths, deepspeed)
 
 
 def _summaries(paths: list[Path], deepspeed: str | None) -> Measurement:

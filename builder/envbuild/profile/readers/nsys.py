@@ -61,7 +61,7 @@ class Export:
             self.tables = {str(name) for (name,) in rows}
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise self._wrong(error) from error
         if not self.tables & _OURS:
             raise InputError(
@@ -87,7 +87,7 @@ class Export:
         """
         try:
             yield from self._database.execute(query)
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
             raise self._wrong(error) from error
 
     def _wrong(self, error: Exception) -> InputError:
