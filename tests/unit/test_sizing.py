@@ -115,7 +115,7 @@ def test_pinned_blocks_are_rounded_one_by_one() -> None:
     [
         (Setup(stage=0), 20), (Setup(stage=0, dtype=Dtype.FP32), 16), (Setup(stage=1), 4 + 18 / 8),
         (Setup(stage=2), 2 + 20 / 8), (Setup(stage=3, persistence=0), 22 / 8),
-        (Setup(stage=3, persistence=0, dtype=Dtype.FP32), 20 / 8),
+        (Setup(stage=3, persistence=0, dtype=Dtype.FP32), 24 / 8),
     ],
 )  # fmt: skip
 def test_states_on_the_gpu_while_the_optimizer_steps(setup: Setup, each: float) -> None:

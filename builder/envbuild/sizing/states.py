@@ -85,10 +85,10 @@ def _one_two(shape: Shape, setup: Setup, machine: Machine) -> States:
     host = (
         *optimizer,
         *parts(
-            product("fp32 gradients", _4=GRADIENT, S=own),
-            product("parameters to be copied back", p=size, S=own),
-            product("accumulated gradients", p=size, S=accumulated),
-            product("gradient buffer", p=size, largest_tensor=largest),
+            product("fp32 gradients", Basis.MEASURED, _4=GRADIENT, S=own),
+            product("parameters to be copied back", Basis.MEASURED, p=size, S=own),
+            product("accumulated gradients", Basis.MEASURED, p=size, S=accumulated),
+            product("gradient buffer", Basis.MEASURED, p=size, largest_tensor=largest),
         ),
     )
     pinned: tuple[int, ...] = (MASTER * own, GRADIENT * own, size * own, size * largest)
@@ -99,7 +99,7 @@ def _one_two(shape: Shape, setup: Setup, machine: Machine) -> States:
             for weight, copies in shape.weights()
             for _ in range(max(1, round(copies / machine.world)))
         )
-    buffer = parts(product("gradient buffer", p=size, largest_tensor=largest))
+    buffer = parts(product("gradient buffer", Basis.MEASURED, p=size, largest_tensor=largest))
     return States(gpu=(*parts(whole), *waiting, *buffer), step=(), host=host, pinned=pinned if setup.pinned else ())
 
 
@@ -115,7 +115,7 @@ def _three(shape: Shape, setup: Setup, machine: Machine) -> States:
         gpu.append(product("parameters", p=size, S=own))
     else:
         kept = own if parameters is Place.CPU else min(own, setup.in_cpu)
-        host.append(product("parameters", p=size, S=kept))
+        host.append(product("parameters", Basis.MEASURED, p=size, S=kept))
         # This block is page-locked whatever pin_memory says (_create_param_groups_fp16_flat_cpu_memory).
         pinned.append(size * kept)
         if parameters is Place.NVME:
@@ -126,11 +126,11 @@ def _three(shape: Shape, setup: Setup, machine: Machine) -> States:
     gpu.append(product("persistent parameters", p=size, persistent=persistent))
     group = min(own, setup.sub_group)
     if optimizer is Place.GPU:
-        # fp32 parameters are their own master copy.
+        # In fp32 as well: the source would spare that copy, but compares a device with a name, and never does.
         gpu += [
-            product("master parameters", _4=MASTER, S=own) if setup.dtype is not Dtype.FP32 else None,
-            product("optimizer moments", _8=MOMENTS, S=own),
-            product("accumulated gradients", g=grad, S=own),
+            product("master parameters", Basis.MEASURED, _4=MASTER, S=own),
+            product("optimizer moments", Basis.MEASURED, _8=MOMENTS, S=own),
+            product("accumulated gradients", Basis.MEASURED, g=grad, S=own),
         ]
         step = _flattened(grad, group)
         return States(gpu=parts(*gpu), step=step, host=parts(*host), pinned=tuple(pinned))
