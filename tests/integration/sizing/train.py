@@ -1,7 +1,7 @@
 """Train a small model under DeepSpeed configurations, one after the other, and tell what each rank then holds.
 
 Runs inside an image. Usage: train.py RANKS CASES, where CASES is a JSON list of ds_config, layers, width, vocabulary,
-steps and checkpoint. Prints a JSON list: the model's tensors, for each rank the bytes of its tensors and of its process,
+steps and checkpoint. Prints a JSON list: the model's tensors, for each rank the bytes of its tensors and its process,
 and the bytes of the checkpoint.
 """
 
