@@ -195,3 +195,47 @@ def test_a_command_alone_has_the_same_help_as_among_all(cli: Any) -> None:
     assert sorted(names(())) == sorted(name for some in COMMANDS.values() for name in some)
     assert names(("nosuch",)) == names(())
     assert "envbuild lint" in cli("lint", "--help").out
+
+
+def test_nothing_of_a_file_reaches_the_terminal_as_it_is(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[31mb.json"
+    words = "/n\x1b[2J; rm -rf ~\x9b"
+    config = {
+        "train_batch_size": 8, "k\x1b]0;x\x07": 1, "k\u202e": 1, "optimizer": {"type": "\x1b[31mA"},
+        "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": words}},
+    }  # fmt: skip
+    path.write_text(json.dumps(config))
+    for arguments in ((str(path),), ("--fix", str(path)), (str(path / "x"),)):
+        done = cli("lint", *arguments)
+        assert all(letter.isprintable() or letter == "\n" for letter in done.out + done.err), arguments
+    assert "findmnt -T '/n?[2J; rm -rf ~?'" in cli("lint", str(path)).out
+    path.write_text(json.dumps({"x" * 500_000: 1}))
+    assert len(cli("lint", str(path)).out) < 10_000
+
+
+def test_one_thing_is_printed_and_nothing_linted_written_over(cli: Any, wrong: Path) -> None:
+    before = wrong.read_bytes()
+    for arguments in (
+        ("--json", "--sarif", "-"), ("--fix", "--dry-run", "--json"), ("--fix", "--dry-run", "--sarif", "-"),
+        ("--fix", "-", "--json"), ("--sarif", str(wrong)), ("--sarif", ""),
+    ):  # fmt: skip
+        done = cli("lint", str(wrong), *arguments)
+        assert done.code == 2, arguments
+        assert "findings" not in done.out, arguments
+        assert wrong.read_bytes() == before
+
+
+def test_an_empty_option_is_none_that_was_left_out(cli: Any, wrong: Path) -> None:
+    for option in ("--row", "--deepspeed", "--with", "--gpu", "--ram", "--params"):
+        done = cli("lint", str(wrong), option, "")
+        assert (done.code, done.out) == (2, ""), option
+        assert "Traceback" not in done.err
+    done = cli("lint", "")
+    assert done.code == 2
+    assert "'': no name of a file" in done.err
+
+
+def test_a_model_that_is_a_pipe_nobody_writes_to_is_refused(cli: Any, wrong: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    for name in (tmp_path, tmp_path / "config.json"):
+        assert cli("lint", str(wrong), "--model-config", str(name)).code == 2

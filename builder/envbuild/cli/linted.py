@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # Of a long line, this much is shown before what is wrong in it.
 _BEFORE = 40
+# Of a message, which may name a key as long as a file.
+_LONGEST = 1000
 
 
 class _Linted(NamedTuple):
@@ -51,9 +54,9 @@ class Run:
                 document, mended = self._mend(name, document, context)
         except InputError as error:
             self.unread.append((name, error))
-            output.narrate(f"{output.paint('error', '31', stream=sys.stderr)}: {error.message}")
+            output.narrate(f"{output.paint('error', '31', stream=sys.stderr)}: {_line(error.message)}")
             if error.hint:
-                output.narrate(f"hint: {error.hint}")
+                output.narrate(f"hint: {_line(error.hint)}")
             return
         for assumption in context.assumed if not quiet else ():
             if assumption not in self._said:
@@ -64,6 +67,7 @@ class Run:
 
     def _mend(self, name: str, document: Document, context: Context) -> tuple[Document, int]:
         from envbuild.dsconfig import fixing
+        from envbuild.dsconfig.document import read
 
         fixed = fixing.fix(document, context, wanted=self.wanted)
         if self.dry_run:
@@ -76,11 +80,18 @@ class Run:
 
             path = Path(name)
             mode = path.stat().st_mode
+            # A file is replaced, for which it need not be writable itself.
+            if not os.access(path, os.W_OK):
+                raise InputError(
+                    f"{name}: may not be written", hint="chmod u+w it, or print the mended text: --fix - < FILE"
+                )
+            if read(name).text != document.text:
+                raise InputError(f"{name}: changed while it was looked at; it was left alone", hint="Run it again.")
             store.write_where_asked(path, fixed.document.text.encode("utf-8", "surrogatepass"))
             if path.stat().st_mode != mode:
                 path.chmod(stat.S_IMODE(mode))
         for each in fixed.mended:
-            output.narrate(f"mended: {document.name}:{each.line}: [{each.rule}] {each.message}")
+            output.narrate(_line(f"mended: {document.name}:{each.line}: [{each.rule}] {each.message}"))
         return fixed.document, len(fixed.mended)
 
     def tell(self, *, json: bool, sarif: str | None, quiet: bool) -> int:
@@ -147,13 +158,14 @@ def _print(document: Document, judged: Judged, *, narrated: bool) -> None:
     about = "" if finding.message.startswith(finding.subject) or finding.rule.startswith("json.") else finding.subject
     about = f"{about}: " if about and f"'{about}'" not in finding.message else ""
     head = output.paint(finding.severity.value, colour, stream=out)
-    write(f"{finding.file}:{finding.line}:{finding.column}: {head} [{finding.rule}] {about}{finding.message}")
+    place = f"{_line(finding.file or '')}:{finding.line}:{finding.column}"
+    write(f"{place}: {head} [{finding.rule}] {_line(about + finding.message)}")
     if judged.place is not None:
         for line in _excerpt(document, judged, colour, out):
             write(line)
     for word, text in (("why", finding.why), ("fix", finding.fix), ("source", finding.source)):
         if text:
-            write(f"    {word}: {text}")
+            write(f"    {word}: {_line(text)}")
 
 
 def _excerpt(document: Document, judged: Judged, colour: str, out: object) -> Sequence[str]:
@@ -170,6 +182,12 @@ def _excerpt(document: Document, judged: Judged, colour: str, out: object) -> Se
     mark = output.paint("^" + "~" * (length - 1), colour, stream=out)
     blank = " " * len(str(place.line))
     return f"  {place.line} | {shown}".rstrip(), f"  {blank} | {before}{mark}"
+
+
+def _line(text: str) -> str:
+    """A text with pieces of the file in it, for a terminal: nothing in it that it would obey, and no flood."""
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return "".join(letter if letter.isprintable() else "?" for letter in shown)
 
 
 def _plain(letter: str) -> str:

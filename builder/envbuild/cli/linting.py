@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -138,13 +139,14 @@ def lint(
         raise typer.BadParameter("--dry-run says what --fix would write; give both")
     if params is not None and model_config is not None:
         raise typer.BadParameter("--params and --model-config both name the model; give one")
+    _check_outputs(files, fix=fix, dry_run=dry_run, json=json, sarif=sarif)
     wish = linting.Wish(
         row=row, deepspeed=deepspeed, launcher=launcher, gpu=gpu, gpus=gpus, nodes=nodes, ram=ram, params=params,
         model_config=model_config,
     )  # fmt: skip
     wanted = linting.chosen(only or (), ignore or ())
     # What reads rows and facts takes longer than the lint of a file.
-    bench = opt.workbench(project) if row or gpu or params else None
+    bench = None if all(each is None for each in (row, gpu, params)) else opt.workbench(project)
     run = Run(wish, linting.context(wish, bench), wanted, fix=fix, dry_run=dry_run)
     for name in dict.fromkeys(files):
         run.take(name, quiet=quiet or json)
@@ -153,6 +155,31 @@ def lint(
         raise typer.Exit(USAGE)
     if errors:
         raise typer.Exit(FINDINGS)
+
+
+def _check_outputs(files: Sequence[str], *, fix: bool, dry_run: bool, json: bool, sarif: str | None) -> None:
+    """Refuse what would print two things where one can be read, or write over what is linted."""
+    printed = [
+        word
+        for word, given in (
+            ("--json", json), ("--sarif -", sarif == "-"), ("--dry-run", dry_run),
+            ("--fix of standard input", fix and not dry_run and "-" in files),
+        )
+        if given
+    ]  # fmt: skip
+    if len(printed) > 1:
+        raise typer.BadParameter(f"{' and '.join(printed)} each print to standard output; give one of them")
+    if sarif is not None and not sarif:
+        raise typer.BadParameter("--sarif names no file")
+    if sarif not in (None, "-") and any(_same(sarif, name) for name in files):
+        raise typer.BadParameter(f"--sarif would write over {sarif}, which is linted; name another file")
+
+
+def _same(one: str | None, other: str) -> bool:
+    try:
+        return one is not None and Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def _list(titles: dict[str, str], as_json: bool) -> None:

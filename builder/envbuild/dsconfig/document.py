@@ -75,7 +75,7 @@ def read(name: str) -> Document:
         InputError: There is nothing that can be read, or it is no text.
     """
     shown = "<stdin>" if name == "-" else name
-    data = sys.stdin.buffer.read(LONGEST + 1) if name == "-" else _bytes(name)
+    data = _standard_input() if name == "-" else _bytes(name)
     if len(data) > LONGEST:
         raise InputError(
             f"{shown}: longer than {LONGEST >> 20} MiB", hint="A configuration of DeepSpeed is some kilobytes of JSON."
@@ -83,9 +83,21 @@ def read(name: str) -> Document:
     return parse(_decoded(data, shown), shown)
 
 
+def _standard_input() -> bytes:
+    try:
+        if sys.stdin is not None:
+            return sys.stdin.buffer.read(LONGEST + 1)
+        reason = "closed"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise InputError(f"<stdin>: {reason}", hint="Hand over a file: envbuild lint - < FILE")
+
+
 def _bytes(name: str) -> bytes:
     path = Path(name)
     try:
+        if not name:
+            raise ValueError
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise InputError(f"{name}: a folder", hint="Name the files: envbuild lint DIR/*.json")
@@ -98,7 +110,8 @@ def _bytes(name: str) -> bytes:
             return file.read(LONGEST + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "no name of a file"
-        raise InputError(f"{_printable(name)}: {reason}", hint="Name a file, or - for standard input.") from error
+        shown = _printable(name) or "''"
+        raise InputError(f"{shown}: {reason}", hint="Name a file, or - for standard input.") from error
 
 
 def _printable(name: str) -> str:

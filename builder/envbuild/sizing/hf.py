@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,9 @@ def load(path: Path) -> Shape:
     """
     file = path / "config.json" if path.is_dir() else path
     try:
+        # What is no file may never end: a pipe that nobody writes to.
+        if stat.S_ISFIFO(file.stat().st_mode) and not str(file).startswith(("/dev/fd/", "/proc/")):
+            raise InputError(f"{file}: a pipe", hint="Give the config.json of a model.")
         with file.open("rb") as stream:
             raw = stream.read(_MOST_BYTES + 1)
     except OSError as error:
