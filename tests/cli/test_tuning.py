@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+REPOSITORY = Path(__file__).parents[2]
 ASKED = ("tune", "llama-2-7b", "--gpu", "a100-80gb", "--gpus", "8", "--ram", "1TiB")
 SMALL = ("tune", "llama-2-7b", "--gpu", "4090", "--gpus", "1", "--ram", "64GiB")
 
@@ -119,3 +120,16 @@ def test_the_tab_key_knows_models_gpus_and_words(cli: Any) -> None:
     assert completed("tune", "--gpu", "a100") == ["a100-40gb", "a100-80gb"]
     assert completed("tune", "--offload", "o") == ["optimizer"]
     assert completed("tune", "--with", "h") == ["hf-trainer"]
+
+
+def test_the_outputs_in_the_docs_are_what_the_command_prints(cli: Any) -> None:
+    lines = [line[4:] for line in (REPOSITORY / "docs/tune.md").read_text().splitlines() if line.startswith("    ")]
+    commands = [line.partition(" -o ")[0].split()[1:] for line in lines if line.startswith("envbuild tune")]
+    assert len(commands) == 3
+    printed = {line for command in commands for wide in ("100", "120") for line in _printed(cli, command, wide)}
+    assert [line for line in lines if not line.startswith("envbuild") and line not in printed] == []
+
+
+def _printed(cli: Any, command: list[str], columns: str) -> list[str]:
+    lines: list[str] = cli(*command, COLUMNS=columns).out.splitlines()
+    return lines

@@ -113,7 +113,9 @@ def reads_clean(found: Tuned) -> None:
     context = Context(
         deepspeed=found.deepspeed, launcher=found.wish.launcher, gpus=machine.gpus, nodes=machine.nodes,
         gpu=Gpu(name=machine.card.title, sm=round(float(machine.card.sm) * 10), memory_bytes=machine.card.memory),
-        ram_bytes=machine.ram, model=Model(parameters=question.shape.parameters, shape=question.shape),
+        ram_bytes=machine.ram,
+        # lint knows no sequence: it counts with 4,096 tokens.
+        model=Model(parameters=question.shape.parameters, shape=question.shape) if question.sequence >= 4096 else None,
     )  # fmt: skip
     if found.wish.deepspeed is None:
         # A key that the newest release does not know either is a slip, and not one to leave out.

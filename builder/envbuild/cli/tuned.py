@@ -24,6 +24,8 @@ def show(tuned: Tuned, *, explain: bool) -> None:
     _ladder(answer)
     if answer.chosen is None:
         _nothing(answer)
+        for each in tuned.advice:
+            output.paragraph(f"  {each.subject}: ", each.text)
         if explain:
             _explained([need for rung in answer.rungs[-1:] for need in (rung.gpu, rung.host, rung.loading)])
         return
@@ -115,6 +117,8 @@ def _chosen(answer: Answer, chosen: Rung) -> None:
         host += f" ({chosen.host.total / machine.ram:.0%})"
     filled = chosen.gpu.total / machine.card.memory
     output.paragraph("  ", f"{_gib(chosen.gpu.total)} GiB on each GPU ({filled:.0%}), {host}")
+    if chosen.nvme is not None:
+        output.paragraph("  ", f"{_gib(chosen.nvme.total)} GiB on the NVMe of each node")
     for need in answer.loading:
         dies = machine.ram is not None and need.total > machine.ram
         output.paragraph("  ", f"{need.name}: a peak of {_gib(need.total)} GiB in each host" + (

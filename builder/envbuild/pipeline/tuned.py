@@ -31,6 +31,11 @@ def as_dict(tuned: Tuned) -> dict[str, Any]:
         "rungs": [_rung(rung) for rung in answer.rungs],
         "chosen": _rung(chosen) if chosen else None,
         "without_force": answer.free.id if answer.free else None,
+        "advice": [
+            {"subject": each.subject, "text": each.text, "command": each.command, "source": each.source,
+             "verified": each.verified}
+            for each in tuned.advice
+        ],
         "changes": [{"what": each.what, "rung": each.rung.id} for each in answer.changes],
     }  # fmt: skip
     if chosen is None:
@@ -49,11 +54,6 @@ def as_dict(tuned: Tuned) -> dict[str, Any]:
             {"path": each.path, "value": each.value, "why": each.why, "formula": each.formula, "source": each.source,
              "option": each.option}
             for each in tuned.settings
-        ],
-        "advice": [
-            {"subject": each.subject, "text": each.text, "command": each.command, "source": each.source,
-             "verified": each.verified}
-            for each in tuned.advice
         ],
         "measure": [{"command": command, "what": what} for command, what in measure(tuned)],
     }  # fmt: skip
@@ -92,8 +92,8 @@ def measure(tuned: Tuned) -> tuple[tuple[str, str], ...]:
             "after every change that you make to it",
         ),
         (f"envbuild doctor --params {count} --gpus {wish.gpus}", "is the host memory there, and what else stops it"),
-        (f"envbuild run {row} -- deepspeed --num_gpus {wish.gpus} train.py --deepspeed {file}",
-         "twenty steps of your own training: step time, and torch.cuda.max_memory_allocated() against the table"),
+        (f"envbuild profile {row} -- deepspeed --num_gpus {wish.gpus} train.py --deepspeed_config {file}",
+            "your own training, step by step: its parts, and the memory of GPU and host, against the tables above"),
         ("nvidia-smi topo -m", "how the GPUs of a node are linked: NV is NVLink, PIX to SYS is PCIe and further"),
     ]  # fmt: skip
     if wish.gpus == 1:

@@ -15,7 +15,7 @@ from envbuild.matrix.merge import near
 from envbuild.pipeline.linting import size
 from envbuild.pipeline.workbench import Workbench
 from envbuild.sizing import cards, hf, known, tuning
-from envbuild.sizing.advice import Advice, advice
+from envbuild.sizing.advice import Advice, advice, stuck
 from envbuild.sizing.settings import DEEPSPEED, LAUNCHERS, Setting, document, settings
 from envbuild.sizing.setup import Dtype, Machine
 from envbuild.sizing.shape import Shape
@@ -117,7 +117,7 @@ def tune(bench: Workbench, wish: Wish) -> Tuned:
         made = settings(answer, launcher, wish.nvme_path or "/local_nvme", _knower(schema))
     return Tuned(
         wish=wish, answer=answer, deepspeed=version, schema_of=schema.measured, settings=made,
-        advice=advice(answer, launcher) if answer.chosen is not None else (),
+        advice=advice(answer, launcher) if answer.chosen is not None else stuck(answer),
         notes=(*shape.notes, *notes, *row_notes, *_about(question, wish, version)),
     )  # fmt: skip
 
@@ -181,6 +181,13 @@ def _about(question: Question, wish: Wish, version: str) -> Iterable[str]:
             f"the model has positions for {shape.positions:,} tokens, and --seq says {question.sequence:,}: its rotary "
             "embedding has to be stretched"
         )
+    if question.dtype is Dtype.FP32:
+        yield (
+            "the time in fp32 counts on TF32, which torch uses only when it is told to, and which GPUs before sm_80 "
+            "lack: torch.set_float32_matmul_precision('high')"
+        )
+    if dsschema.release(version) < dsschema.release(dsschema.NEWEST):
+        yield f"memory is computed as DeepSpeed {dsschema.NEWEST} allocates it; only the keys are those of {version}"
     if dsschema.release(version) > dsschema.release(dsschema.NEWEST):
         yield f"DeepSpeed {version} was not read: its keys are taken to be those of {dsschema.NEWEST}"
     if wish.nvme_path is not None and wish.nvme is None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envbuild.sizing import copies
-from envbuild.sizing.ladder import gib
-from envbuild.sizing.part import Need
+from envbuild.sizing.ladder import FILLED, Rung, gib
 from envbuild.sizing.settings import ACCELERATE, DEEPSPEED, HF_TRAINER, gathers
 from envbuild.sizing.setup import Machine, Place, Setup
 from envbuild.sizing.tuning import MOST_TOKENS, Answer
 
 # Of a step's compute, or of a GPU: from here on a part is worth a word.
 _MUCH = 0.5
+_LAYERS = ("layer inputs", "activations of one layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +178,9 @@ def _parallelism(answer: Answer, setup: Setup) -> Iterator[Advice]:
     if compute and between > _MUCH * compute:
         yield Advice(
             subject="parallelism", source="formulae of --explain", verified=False,
-            text=f"the network between nodes takes {between:,.1f} s for {compute:,.1f} s of compute: ZeRO-3 moves "
-            "every parameter in every micro step. Tensor parallelism inside a node and pipeline parallelism between "
-            "nodes move activations in their place; a larger micro-batch helps too",
+            text=f"the network between nodes takes {_seconds(between)} s for {_seconds(compute)} s of compute: ZeRO-3 "
+            "moves every parameter in every micro step. Tensor parallelism inside a node and pipeline parallelism "
+            "between nodes move activations in their place; a larger micro-batch helps too",
         )  # fmt: skip
     elif machine.nodes > 1 and not machine.network:
         yield Advice(
@@ -191,10 +191,10 @@ def _parallelism(answer: Answer, setup: Setup) -> Iterator[Advice]:
     if compute and inside > 0.1 * compute:
         yield Advice(
             subject="time", source="formulae of --explain", command="nvidia-smi topo -m",
-            text=f"where the GPUs of a node have no NVLink, the collectives cross {machine.card.bus}: {inside:,.1f} s "
-            f"for {compute:,.1f} s of compute",
+            text=f"where the GPUs of a node have no NVLink, the collectives cross {machine.card.bus}: "
+            f"{_seconds(inside)} s for {_seconds(compute)} s of compute",
         )  # fmt: skip
-    yield from _long(answer, setup)
+    yield from _long(answer, answer.chosen)
 
 
 def _over_bus(answer: Answer) -> float:
@@ -204,12 +204,33 @@ def _over_bus(answer: Answer) -> float:
     return answer.copies.part(copies.NETWORK) / (answer.question.machine.card.link * copies.REACHED_LINK)
 
 
-def _long(answer: Answer, setup: Setup) -> Iterator[Advice]:
-    assert answer.chosen is not None
-    need: Need = answer.chosen.gpu
-    activations = sum(part.value for part in need.parts if "layer" in part.name or "activation" in part.name)
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def stuck(answer: Answer) -> tuple[Advice, ...]:
+    """What would serve better where nothing fits: seen at the rung that takes least of a GPU and does not swap."""
+    rungs = [rung for rung in answer.rungs if rung.nvme is None]
+    least = min(rungs, key=lambda rung: rung.gpu.total)
+    if least.gpu.total <= FILLED * answer.question.machine.card.memory:
+        return ()
+    found = list(_long(answer, least))
+    live = least.gpu.part("live parameters")
+    if live > 0.3 * least.gpu.total:
+        kind = "expert parallelism" if answer.question.shape.experts else "tensor parallelism"
+        text = (
+            f"one layer takes {gib(live)} of {gib(least.gpu.total)} while it computes, on every GPU: ZeRO gathers "
+            f"whole layers, and only {kind} divides one"
+        )
+        found.append(Advice(subject="parallelism", source="a sum of this answer", verified=False, text=text))
+    return tuple(found)
+
+
+def _long(answer: Answer, rung: Rung) -> Iterator[Advice]:
+    need, setup = rung.gpu, rung.setup
+    activations = sum(part.value for part in need.parts if part.name in ("activations", *_LAYERS))
     logits = need.part("logits")
-    if setup.micro_batch > 1 or not need.total:
+    if setup.micro_batch > 1:
         return
     if logits > 0.25 * need.total:
         yield Advice(

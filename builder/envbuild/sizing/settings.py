@@ -22,6 +22,11 @@ _TRAINER = "transformers/integrations/deepspeed.py: trainer_config_finalize (wha
 _FILLS = "transformers/integrations/deepspeed.py: trainer_config_process"
 # What a learning rate has to be nobody can compute; it is there because DeepSpeed wants an optimizer.
 _RATE = 1e-5
+_LIVE = {
+    3: "the layer that computes and two that are fetched",
+    2: "the layer that computes and one that is fetched, as two would not fit",
+    1: "the layer that computes, as one more would not fit",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +179,7 @@ def _zero3(answer: Answer, width: str) -> Iterator[Setting]:
         why="parameters that are fetched before they are needed", formula=f"0.9 h^2, {width}",
     )  # fmt: skip
     kept = shape.persistent(setup.persistence, setup.max_persistence)
+    layers = max(1, setup.max_live // max(1, shape.layer))
     yield Setting(
         path="zero_optimization.stage3_param_persistence_threshold", value=setup.persistence, source=_TRAINER,
         why=f"smaller tensors (norms, biases: {number(kept)} elements, {_mib(size * kept)}) stay whole on every GPU",
@@ -181,9 +187,8 @@ def _zero3(answer: Answer, width: str) -> Iterator[Setting]:
     )  # fmt: skip
     yield Setting(
         path="zero_optimization.stage3_max_live_parameters", value=setup.max_live,
-        why=f"one layer that computes and two that are fetched: {_mib(size * setup.max_live)}; beyond it nothing is "
-        "prefetched",
-        formula=f"3 layers of {number(shape.layer)}",
+        why=f"{_LIVE.get(layers, 'what fits')}: {_mib(size * setup.max_live)}; beyond it nothing is prefetched",
+        formula=f"{layers} x {number(shape.layer)}, the largest layer",
         source="deepspeed/runtime/zero/partitioned_param_coordinator.py: fetch_sub_module",
     )  # fmt: skip
     yield Setting(

@@ -125,7 +125,7 @@ def tune(question: Question, cards: Sequence[Card] = ()) -> Answer:
             recompute=question.recompute,
         ),
     )  # fmt: skip
-    rungs = tuple(trustworthy(rung, shape, machine) for rung in ladder.climb(shape, machine, wanted))
+    wanted, rungs = _climbed(question, wanted)
     found, why = _choose(rungs, question)
     free = None
     if question.forced:
@@ -141,6 +141,20 @@ def tune(question: Question, cards: Sequence[Card] = ()) -> Answer:
         return Answer(question=question, rungs=rungs, chosen=None, free=free, why=(), changes=kept)
     chosen, told = _filled(found, question, per_gpu)
     return Answer(question=question, rungs=rungs, chosen=chosen, free=free, why=(why, *told), changes=())
+
+
+def _climbed(question: Question, wanted: Setup) -> tuple[Setup, tuple[Rung, ...]]:
+    """The ladder with as many live layers as fit: three, and where nothing fits without NVMe two, or the one that
+    computes (one block of experts can be larger than all the rest)."""
+    shape, machine = question.shape, question.machine
+    found = []
+    for layers in (3, 2, 1):
+        setup = replace(wanted, max_live=max(1, layers * shape.layer))
+        rungs = tuple(trustworthy(rung, shape, machine) for rung in ladder.climb(shape, machine, setup))
+        found.append((setup, rungs))
+        if any(rung.fits and rung.id != "nvme" for rung in rungs):
+            return found[-1]
+    return found[0]
 
 
 def _choose(rungs: tuple[Rung, ...], question: Question) -> tuple[Rung | None, str]:
