@@ -209,6 +209,11 @@ def test_the_release_decides_which_keys_are_written() -> None:
     schema = dsschema.for_version("0.8.3")
     assert all(schema.find(f"zero_optimization.{key}") for key in old.config["zero_optimization"])
     assert answer(row="h100-cu124", gpu="h100").deepspeed == BENCH.matrix.get("h100-cu124").deepspeed.version
+    # 0.8 ends at once when stage 1 or 2 scatters gradients in fp32.
+    assert (
+        answer(stage=1, dtype="fp32", deepspeed="0.8.3", gpu="h200").config["zero_optimization"]["reduce_scatter"]
+        is False
+    )
     assert any("is made for" in note for note in answer(row="h100-cu124").notes)
 
 

@@ -26,6 +26,8 @@ _SPEED = re.compile(_NUMBER + r"(?:([KMGT])(i?)B(?:/s|ps)?)?", re.IGNORECASE)
 _BITS = re.compile(_NUMBER + r"(?:([MGT])b(?:it)?(?:/s|ps)?)?", re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _BF16_SINCE = 8.0
+# deepspeed/runtime/zero/stage_1_and_2.py: 0.8.3 refuses fp32 gradients with reduce_scatter, 0.12.3 takes them.
+_SCATTERS_FP32 = "0.9.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,10 @@ def tune(bench: Workbench, wish: Wish) -> Tuned:
     answer = tuning.tune(question, others)
     made: tuple[Setting, ...] = ()
     if answer.chosen is not None:
-        made = settings(answer, launcher, wish.nvme_path or "/local_nvme", _knower(schema))
+        made = settings(
+            answer, launcher, wish.nvme_path or "/local_nvme", _knower(schema),
+            scatters_fp32=dsschema.release(version) >= dsschema.release(_SCATTERS_FP32),
+        )  # fmt: skip
     return Tuned(
         wish=wish, answer=answer, deepspeed=version, schema_of=schema.measured, settings=made,
         advice=advice(answer, launcher) if answer.chosen is not None else stuck(answer),

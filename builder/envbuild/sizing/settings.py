@@ -48,7 +48,12 @@ class Setting:
 
 
 def settings(
-    answer: Answer, launcher: str, nvme_path: str, knows: Callable[[str], bool] = lambda path: True
+    answer: Answer,
+    launcher: str,
+    nvme_path: str,
+    knows: Callable[[str], bool] = lambda path: True,
+    *,
+    scatters_fp32: bool = True,
 ) -> tuple[Setting, ...]:
     """Every setting, in the order of the file.
 
@@ -56,10 +61,22 @@ def settings(
         launcher: Who reads the file; Hugging Face's Trainer fills in what is ``auto`` from its own arguments.
         nvme_path: Where the NVMe is mounted.
         knows: Whether the DeepSpeed release knows a key; what it does not know is left out.
+        scatters_fp32: Whether its stages 1 and 2 can scatter gradients in fp32.
     """
     made = (*_batch(answer, launcher), *_types(answer, launcher), *_optimizer(answer, launcher),
             *_zero(answer), *_offload(answer, nvme_path))  # fmt: skip
+    if not scatters_fp32:
+        made += tuple(_unscattered(answer))
     return tuple(each for each in made if knows(each.path))
+
+
+def _unscattered(answer: Answer) -> Iterator[Setting]:
+    assert answer.chosen is not None
+    if answer.question.dtype is Dtype.FP32 and answer.chosen.setup.stage in (1, 2):
+        yield Setting(
+            path="zero_optimization.reduce_scatter", value=False, source="deepspeed/runtime/zero/stage_1_and_2.py",
+            why="this release scatters gradients of 16 bits only, and ends at once with others",
+        )  # fmt: skip
 
 
 def document(found: Iterable[Setting]) -> dict[str, Any]:
