@@ -34,6 +34,28 @@ def cluster(*, step: float, reduce: float, level: float, uneven: float, wait: fl
     return measurement(launch, key=key(world_size=RANKS, nodes=8, accelerator="cuda"))
 
 
+def test_every_proposed_command_is_one_that_profile_takes() -> None:
+    import shlex
+
+    import typer
+
+    from envbuild.cli import application
+
+    group: Any = typer.main.get_command(application(["profile"]))
+    before, after = (
+        cluster(step=0.4, reduce=0.018, level=92, uneven=1),
+        cluster(step=0.6, reduce=0.045, level=65, uneven=9),
+    )
+    cases = [diagnose(measurement(CASES[rule])) for rule in CASES] + [diagnose(after, before)]
+    commands = {command for found in cases for one in found.found for command in one.commands}
+    assert len(commands) > 10
+    for command in commands:
+        program, name, *arguments = shlex.split(command)
+        assert (program, name) == ("envbuild", "profile")
+        context = group.commands["profile"].make_context("profile", arguments)
+        assert context.params["image"] == "IMAGE" and not context.args
+
+
 def test_the_reported_case_is_the_network_or_the_partition_and_not_the_data() -> None:
     """Tokens a second down a third, utilisation 92 to 65 %, all-reduce 18 to 45 ms, data wait the same, variance up."""
     before = cluster(step=0.40, reduce=0.018, level=92, uneven=1)

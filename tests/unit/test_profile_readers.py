@@ -420,6 +420,19 @@ def test_what_is_read_is_told_in_words(tmp_path: Path) -> None:
     assert summary.traffic(log(tmp_path, *TABLE))[0].seconds is None
 
 
+def test_a_view_without_an_end_is_not_read(tmp_path: Path) -> None:
+    path = export(tmp_path / "view.sqlite")
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE NVTX_EVENTS")
+    database.execute(
+        "CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
+        "SELECT x AS start, x AS 'end', 'step ' || x AS text FROM n"
+    )
+    database.commit()
+    database.close()
+    assert not readers.read([path]).launches[0].ranks[0].steps.number
+
+
 def test_what_no_program_would_write_is_an_error_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text('{"summary": {"\\u001b[31mop": {"1": {"count": -1, "total_latency_ms": 1}}}, "metadata": {}}')

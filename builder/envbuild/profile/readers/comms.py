@@ -55,7 +55,7 @@ class Comms:
     singles: dict[str, _Single] = field(default_factory=dict)
     table: dict[tuple[str, int], _Row] = field(default_factory=dict)
     exact: bool = False
-    _in_table: bool = False
+    in_table: bool = False
     _name: str | None = None
 
     def __bool__(self) -> bool:
@@ -68,21 +68,21 @@ class Comms:
             return True
         if _HEAD in line and "Message Size" in line:
             # Every table holds everything from the start on; that of the stragglers, other figures.
-            self._in_table, self._name = "Total Latency" in line, None
-            if self._in_table:
+            self.in_table, self._name = "Total Latency" in line, None
+            if self.in_table:
                 self.table.clear()
             return True
-        if not self._in_table:
+        if not self.in_table:
             return False
         if _STRAGGLERS in line or line.startswith("____"):
-            self._in_table = False
+            self.in_table = False
         elif found := _ROW.search(line):
             self._row(found)
         elif found := _NAME.match(line):
             self._name = found[1]
         elif line.strip():
-            self._in_table = False
-        return self._in_table
+            self.in_table = False
+        return self.in_table
 
     def _single(self, found: re.Match[str]) -> None:
         op, time, size = found["op"], _number(found[2]), _bytes(found[3], found[4])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ class Device:
     compute: Stretches = field(default_factory=Stretches)
     communication: Stretches = field(default_factory=Stretches)
     copies: dict[Direction, Stretches] = field(default_factory=lambda: {"h2d": Stretches(), "d2h": Stretches()})
-    moved: list[tuple[float, Direction, int]] = field(default_factory=list)
+    sizes: dict[Direction, tuple[array[float], array[int]]] = field(default_factory=dict)
     collectives: dict[tuple[str, int | None, int | None], Told] = field(default_factory=dict)
 
     @property
@@ -55,7 +56,9 @@ class Device:
         """A copy between host and device."""
         self.copies[direction].add(begin, end)
         if size is not None:
-            self.moved.append((begin, direction, size))
+            begins, sizes = self.sizes.setdefault(direction, (array("d"), array("q")))
+            begins.append(begin)
+            sizes.append(size)
 
     def collective(self, op: str, seconds: float, size: int | None, ranks: int | None) -> None:
         """One collective; of so many ranks and bytes, where that is known."""
@@ -79,13 +82,14 @@ class Device:
         return tuple(found)
 
     def _moved(self, spans: Sequence[tuple[float, float]]) -> dict[str, tuple[int, ...]]:
-        sizes: dict[str, list[int]] = {direction: [0] * len(spans) for direction in self.copies}
+        columns: dict[str, list[int]] = {direction: [0] * len(spans) for direction in self.copies}
         starts = [begin for begin, _ in spans]
-        for begin, direction, size in self.moved:
-            place = bisect_right(starts, begin) - 1
-            if place >= 0 and begin < spans[place][1]:
-                sizes[direction][place] += size
-        return {direction: tuple(column) for direction, column in sizes.items()}
+        for direction, (begins, sizes) in self.sizes.items():
+            for begin, size in zip(begins, sizes, strict=True):
+                place = bisect_right(starts, begin) - 1
+                if place >= 0 and begin < spans[place][1]:
+                    columns[direction][place] += size
+        return {direction: tuple(column) for direction, column in columns.items()}
 
     def steps(self, named: Sequence[tuple[int, float, float]], waits: Stretches, optimizer: Stretches) -> Steps:
         """The columns of steps whose number, begin and end are known."""

@@ -41,6 +41,11 @@ _LOSS = re.compile(
 _NORM = re.compile(rf"['\"]?grad(?:ient)?[_ ]norm['\"]?\s*[:=]\s*['\"]?({_FLOAT})(?![\w.])", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w-])(?:global_?)?(?:step|iteration|iter)['\"]?\s*[:=\[ ]\s*(\d{1,12})", re.IGNORECASE)
 _JSON = "json = {"
+# Without one of these a line tells nothing, and most lines of most logs have none.
+_WORDS = (
+    "time (ms)", "oss", "comm op: ", "Comm. Op", "iteration", "steps: ", "step=", "NCCL", "DeepSpeed info",
+    "SamplesPerSec", "Max_MA", "ds_accelerator", "TorchBackend", "orld", "WORLD", _JSON,
+)  # fmt: skip
 _LONGEST_CONFIG = 2000
 # Timer's name: the part of the step, or what is inside one.
 _NAMES = {
@@ -73,6 +78,8 @@ class Log:
             self._configuration(line)
             return
         run = self.runs[-1]
+        if not (run.tabled or any(word in line for word in _WORDS)):
+            return
         rank = _rank(line)
         if run.comm(rank).take(line):
             return

@@ -21,6 +21,7 @@ from envbuild.profile.figures import Direction, Rank
 from envbuild.profile.readers.device import Device
 from envbuild.profile.readers.intervals import Stretches
 from envbuild.profile.readers.log import printable
+from envbuild.profile.readers.run import MOST_STEPS
 
 KERNELS, COPIES, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"
 _OURS = {
@@ -34,6 +35,7 @@ _OURS = {
 }
 # CUpti_ActivityMemcpyKind: 1 host to device, 2 device to host.
 _KINDS: dict[int, Direction] = {1: "h2d", 2: "d2h"}
+_LONGEST_NAME = 1000
 # A range for each step: DeepSpeed's own of the optimizer's step ends one; programs name theirs so.
 _STEP = re.compile(r"(?:^|[^a-z])(?:train_?)?(?:step|iteration|iter)[ _#:=\[-]*(\d+)", re.IGNORECASE)
 _ENGINE_STEP = re.compile(r"(?:^|\.)DeepSpeedEngine\.step$|^step$|^engine\.step$")
@@ -57,7 +59,8 @@ class Export:
             # Immutable: no journal is looked for and none is made beside somebody's file.
             self._database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
             self._database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            rows = self._database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+            # Tables only: a view is a program, and may have no end.
+            rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             self.tables = {str(name) for (name,) in rows}
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
@@ -118,7 +121,7 @@ class Export:
         name = next((each for each in ("shortName", "demangledName", "name") if each in columns), None)
         text, join = "''", ""
         if name is not None and "StringIds" in self.tables:
-            text, join = "s.value", f" LEFT JOIN StringIds s ON s.id = k.{name}"
+            text, join = f"substr(s.value, 1, {_LONGEST_NAME})", f" LEFT JOIN StringIds s ON s.id = k.{name}"
         device = "k.deviceId" if "deviceId" in columns else "0"
         for value, begin, end, where in self.rows(f'SELECT {text}, k.start, k."end", {device} FROM {KERNELS} k{join}'):
             if span := _span(begin, end):
@@ -146,7 +149,8 @@ class Export:
         join = ""
         if "textId" in columns and "StringIds" in self.tables:
             text, join = f"COALESCE({text}, s.value)", " LEFT JOIN StringIds s ON s.id = n.textId"
-        query = f'SELECT {text}, n.start, n."end" FROM {RANGES} n{join} WHERE n."end" IS NOT NULL ORDER BY n.start'
+        query = f'SELECT substr({text}, 1, {_LONGEST_NAME}), n.start, n."end" FROM {RANGES} n{join}'
+        query += ' WHERE n."end" IS NOT NULL ORDER BY n.start'
         for value, begin, end in self.rows(query):
             if isinstance(value, str) and (span := _span(begin, end)):
                 yield value, *span
@@ -219,8 +223,9 @@ def _steps(export: Export) -> tuple[list[tuple[int, float, float]], Stretches, S
     waits, optimizer = Stretches(), Stretches()
     for name, begin, end in export.ranges():
         if found := _STEP.search(name):
-            numbered.setdefault(int(found[1][:9]), (int(found[1][:9]), begin, end))
-        elif _ENGINE_STEP.search(name):
+            if len(numbered) < MOST_STEPS:
+                numbered.setdefault(int(found[1][:9]), (int(found[1][:9]), begin, end))
+        elif len(ends) < MOST_STEPS and _ENGINE_STEP.search(name):
             ends.append(end)
         if _WAIT.search(name):
             waits.add(begin, end)

@@ -97,6 +97,11 @@ class Run:
             rank = next(iter(self.processes))
         return self.processes.setdefault(rank, Process())
 
+    @property
+    def tabled(self) -> bool:
+        """Whether a table of collectives is being read."""
+        return any(each.in_table for each in self.comms.values())
+
     def comm(self, rank: int) -> Comms:
         """Its collectives."""
         return self.comms.setdefault(rank, Comms())

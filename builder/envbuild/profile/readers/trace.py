@@ -14,6 +14,7 @@ from envbuild.profile.figures import Memory, Rank
 from envbuild.profile.readers.device import Device
 from envbuild.profile.readers.intervals import Stretches
 from envbuild.profile.readers.log import printable
+from envbuild.profile.readers.run import MOST_STEPS
 from envbuild.profile.readers.stream import events
 
 _STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -76,7 +77,9 @@ class Trace:
 
     def _annotation(self, name: str, category: str, begin: float, end: float, args: Mapping[str, Any]) -> None:
         if found := _STEP.match(name):
-            self.steps.append((int(found[1]), begin, end))
+            if len(self.steps) >= MOST_STEPS:
+                return
+            self.steps.append((int(found[1][:9]), begin, end))
         elif _WAIT.match(name):
             self.waits.add(begin, end)
         elif _OPTIMIZER.match(name):
