@@ -49,6 +49,14 @@ def test_states_that_are_larger_than_the_gpu_are_an_error() -> None:
     assert memory({"stage": 0}, model="llama-2-7b", gpu="h200")["memory.gpu"].severity.value in ("error", "warning")
 
 
+def test_what_is_done_already_is_not_advised() -> None:
+    assert "a higher ZeRO stage, an offloaded optimizer, or" in memory({"stage": 0})["memory.gpu"].fix
+    fix = memory({"stage": 3}, model="llama-2-70b", gpus=1)["memory.gpu"].fix
+    assert fix.startswith("Take an offloaded optimizer, offloaded parameters, or more GPUs")
+    fix = memory(OFFLOADED, launcher=HF_TRAINER, micro=64)["memory.gpu"].fix
+    assert fix.startswith("Take a smaller micro-batch, shorter sequences, or more GPUs")
+
+
 def test_what_rests_on_rules_of_thumb_is_a_warning() -> None:
     found = memory({"stage": 3}, launcher=HF_TRAINER, micro=32)
     assert found["memory.gpu"].severity.value == "warning"

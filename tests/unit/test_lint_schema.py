@@ -14,6 +14,7 @@ from envbuild.dsconfig.document import parse
 from envbuild.dsconfig.linting import MOST, lint
 from envbuild.dsconfig.rules.schema import RULES as SCHEMA_RULES
 from envbuild.dsconfig.rules.values import RULES as VALUE_RULES
+from envbuild.dsconfig.view import View
 from envbuild.model import Finding
 
 NEW, OLD = "0.19.8", "0.12.3"
@@ -242,3 +243,19 @@ def test_a_flood_is_told_of_not_printed() -> None:
     assert said[-1] == ("lint.more", "error", "json.duplicate")
     (only,) = found('{ // one\n# two\n"train_batch_size": 8 /* three */}')
     assert only.message == "a comment, which JSON does not have; 2 more follow"
+
+
+def test_a_text_that_a_model_turns_into_a_number_is_one_to_every_rule() -> None:
+    config = {"train_batch_size": 8, "bf16": {"enabled": "true"}, **zero(stage="3", offload_param={"device": "cpu"})}
+    said = lint(parse(json.dumps(config)), Context(deepspeed=NEW, launcher=DEEPSPEED))
+    assert {each.rule for each in said if each.severity.value != "info"} == {"schema.type"}
+    # What it turns into is judged, too, and pydantic 1 turns no text into a stage.
+    assert ("schema.value", "error", "zero_optimization.stage") in brief(zero(stage="8"))
+    assert ("schema.bounds", "error", "zero_optimization.reduce_bucket_size") in brief(zero(reduce_bucket_size="0"))
+    assert brief(zero(stage="3"), OLD) == [("schema.type", "error", "zero_optimization.stage")]
+
+
+def test_what_no_model_reads_stays_the_text_it_is() -> None:
+    view = View(parse('{"gradient_clipping": "1.0", "dump_state": "false"}'), dsschema.for_version(NEW))
+    assert view.get("gradient_clipping").value == "1.0"
+    assert view.get("dump_state").value == "false"

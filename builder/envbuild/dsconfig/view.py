@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from envbuild.dsconfig.document import NUMBER, OBJECT, Document, Member, Node, Place
+from envbuild.dsconfig.conversion import read
+from envbuild.dsconfig.document import OBJECT, Document, Member, Node, Place
 from envbuild.dsconfig.problem import Edit, Problem
 from envbuild.dsschema import Key, Schema, Section
+from envbuild.dsschema.types import FORBID
 from envbuild.model.finding import Severity
 
 AUTO = "auto"
@@ -17,7 +19,8 @@ class Setting(NamedTuple):
 
     Attributes:
         path: As it was asked for.
-        value: What is written, or the default of that DeepSpeed release; None where it has none.
+        value: What is written, as a model reads it ("3" is 3 to pydantic), or the default of that DeepSpeed release;
+            None where it has none.
         member: Where it is written; None where it is not.
         key: What the schema knows of it; None where that release has no such key.
     """
@@ -54,7 +57,7 @@ class Setting(NamedTuple):
 
     @property
     def number(self) -> float | None:
-        """The value where it is a number: none of "auto", true and "8"."""
+        """The value where it is a number: none of "auto" and true."""
         return self.value if isinstance(self.value, (int, float)) and not isinstance(self.value, bool) else None
 
     @property
@@ -95,13 +98,16 @@ class View:
         section: Section | None = self.schema.root
         member: Member | None = None
         key: Key | None = None
+        modelled = False
         for word in path.split("."):
             key = section.find(word) if section else None
             member = _member(node, key.names if key else (word,))
             node = member.node if member else None
+            modelled = section is not None and section.extra == FORBID
             section = key.section if key else None
         if member is not None:
-            return Setting(path=path, value=member.node.value, member=member, key=key)
+            value = read(member.node, key, self.schema.pydantic) if modelled and key else member.node.value
+            return Setting(path=path, value=value, member=member, key=key)
         return Setting(path=path, value=key.default if key else None, member=None, key=key)
 
     def has(self, path: str) -> bool:
@@ -116,11 +122,7 @@ class View:
     @property
     def stage(self) -> int:
         """The ZeRO stage, 0 where none is said or it is no number."""
-        setting = self.get("zero_optimization.stage")
-        node = setting.node
-        if node is not None and node.kind != NUMBER:
-            return 0
-        return int(setting.number or 0)
+        return int(self.get("zero_optimization.stage").number or 0)
 
     def device(self, what: str) -> str | None:
         """Where ``optimizer`` or ``param`` is offloaded to: ``cpu``, ``nvme``, or None for nowhere."""

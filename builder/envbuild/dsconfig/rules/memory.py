@@ -57,8 +57,16 @@ def gpu(view: View, context: Context) -> Iterator[Problem]:
         yield _problem(
             view, severity, need, context.gpu.memory_bytes, f"one {context.gpu.name}",
             assumed=_ASSUMED,
-            fix="Take a higher ZeRO stage, offload, or more GPUs: envbuild tune shows the first that fits.",
+            fix=f"Take {_ways(view)} or more GPUs: envbuild tune shows the first that fits.",
         )  # fmt: skip
+
+
+def _ways(view: View) -> str:
+    """What would take memory off the GPU and is not done yet."""
+    found = ["a higher ZeRO stage"] if view.stage < 3 else []
+    found += ["an offloaded optimizer"] if view.device("optimizer") is None else []
+    found += ["offloaded parameters"] if view.stage == 3 and view.device("param") is None else []
+    return f"{', '.join(found or ['a smaller micro-batch', 'shorter sequences'])},"
 
 
 def host(view: View, context: Context) -> Iterator[Problem]:

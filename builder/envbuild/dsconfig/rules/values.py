@@ -7,8 +7,10 @@ refused, or turned into another one, or kept as it is by code that never looks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from envbuild.dsconfig.context import Context
+from envbuild.dsconfig.conversion import WORDS, number, read, uncountable
 from envbuild.dsconfig.document import ARRAY, BOOLEAN, IN_WORDS, NULL, NUMBER, OBJECT, STRING, Member, Node
 from envbuild.dsconfig.editing import replace
 from envbuild.dsconfig.problem import Edit, Problem
@@ -42,8 +44,8 @@ def typed(view: View, context: Context) -> Iterable[Problem]:
 def bounded(view: View, context: Context) -> Iterable[Problem]:
     """Numbers out of bounds."""
     for path, section, member, key in _settings(view):
-        value = member.node.value
-        if member.node.kind != NUMBER:
+        value = _value(view, section, member, key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
         for bound, limit in key.bounds:
             if not _inside(value, bound, limit):
@@ -65,10 +67,10 @@ def bounded(view: View, context: Context) -> Iterable[Problem]:
 def allowed(view: View, context: Context) -> Iterable[Problem]:
     """Words and numbers that are none of a list."""
     for path, section, member, key in _settings(view):
-        value = member.node.value
+        value = _value(view, section, member, key)
         if not key.allowed or member.node.kind not in (STRING, NUMBER) or value in key.allowed:
             continue
-        if member.node.kind == STRING and "string" not in key.types:
+        if isinstance(value, str) and "string" not in key.types:
             continue
         guess = near(value, [each for each in key.allowed if isinstance(each, str)]) if isinstance(value, str) else ""
         yield _problem(
@@ -85,6 +87,11 @@ def _settings(view: View) -> Iterator[tuple[str, Section, Member, Key]]:
             key = section.find(member.key)
             if key is not None and member.node.value != AUTO:
                 yield f"{path}.{member.key}" if path else member.key, section, member, key
+
+
+def _value(view: View, section: Section, member: Member, key: Key) -> Any:
+    """What is written, as a model reads it."""
+    return read(member.node, key, view.schema.pydantic) if section.extra == FORBID else member.node.value
 
 
 def _kind(node: Node) -> str:
@@ -121,24 +128,10 @@ def _letter(node: Node) -> str:
     """Which of the values that were tried is like this one."""
     if node.kind == STRING:
         word = node.value.strip()
-        return "n" if _number(word) is not None else "t" if word.lower() in _WORDS else "s"
+        return "n" if number(word) is not None else "t" if word.lower() in WORDS else "s"
     if node.kind == NUMBER:
         return "i" if _kind(node) == "integer" else "f"
     return {ARRAY: "a", OBJECT: "o", BOOLEAN: "b", NULL: "z"}[node.kind]
-
-
-def _no_count(node: Node, key: Key, pydantic: int) -> bool:
-    """Whether a text is a number that is no whole one to pydantic: 1e3 to both, 3.0 to the first."""
-    if node.kind != STRING or not key.types or key.types[0] != "integer" or "number" in key.types:
-        return False
-    word: str = node.value.strip()
-    return _number(word) is not None and bool(set(word) & set("eE" if pydantic > 1 else "eE."))
-
-
-_WORDS = {
-    "true": "true", "yes": "true", "on": "true", "t": "true", "y": "true", "1": "true",
-    "false": "false", "no": "false", "off": "false", "f": "false", "n": "false", "0": "false",
-}  # fmt: skip
 
 
 def _wrong(view: View, path: str, section: Section, member: Member, key: Key) -> Iterator[Problem]:
@@ -150,7 +143,7 @@ def _wrong(view: View, path: str, section: Section, member: Member, key: Key) ->
     right = _right(node, key)
     fix = f"Write {right}." if right else f"Write {wanted}."
     edits: tuple[Edit, ...] = (replace(node, right),) if right else ()
-    if _letter(node) not in key.takes or (section.extra == FORBID and _no_count(node, key, view.schema.pydantic)):
+    if _letter(node) not in key.takes or (section.extra == FORBID and uncountable(node, key, view.schema.pydantic)):
         # What is not taken cannot be mended without asking what was meant, unless it says the same.
         yield _problem(view, path, section, ERROR, member, f"{said}; DeepSpeed refuses to start", fix, edits)
     elif section.extra == "forbid":
@@ -181,25 +174,13 @@ def _right(node: Node, key: Key) -> str:
     word: str = node.value.strip()
     kinds = key.types or (("number",) if "i" in key.takes else ())
     if kinds and kinds[0] == "boolean":
-        return _WORDS.get(word.lower(), "")
-    number = _number(word)
-    if number is None or not {"integer", "number"} & set(kinds) or "string" in kinds:
+        return WORDS.get(word.lower(), "")
+    value = number(word)
+    if value is None or not {"integer", "number"} & set(kinds) or "string" in kinds:
         return ""
-    if "number" not in kinds and not float(number).is_integer():
+    if "number" not in kinds and not float(value).is_integer():
         return ""
     return word
-
-
-def _number(word: str) -> float | None:
-    import json
-
-    try:
-        value = json.loads(word)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300 or value != value:
-        return None
-    return value
 
 
 def _inside(value: float, bound: str, limit: float) -> bool:
