@@ -54,7 +54,7 @@ def measured(engine: DockerEngine, proven: dict[str, object]) -> dict[str, dict[
         image=str(proven["id"]), argv=("python", "/sizing/train.py", str(RANKS), json.dumps(cases)), network="none",
         mounts=(Mount(source=HERE / "sizing", target="/sizing"),),
     )  # fmt: skip
-    done = engine.run(spec, timeout=1200)
+    done = engine.run(spec, timeout=2400)
     assert done.exit_code == 0, f"after {done.seconds:.0f} s:\n{done.stderr[-4000:]}"
     return dict(zip((NOTHING, *SETUPS), json.loads(done.stdout.splitlines()[-1]), strict=True))
 
