@@ -66,6 +66,7 @@ def test_the_reported_case_is_the_network_or_the_partition_and_not_the_data() ->
     evidence = "\n".join(first.evidence)
     assert "all_reduce takes 45.0 ms each, in the baseline 18.0 ms" in evidence
     assert "from 92 % to 65 %" in evidence and "varies more over the ranks" in evidence
+    assert "1,666,667 tokens a second, in the baseline 2,500,000" in evidence
     assert first.share == pytest.approx(4 * 0.027 / 0.6)
     excluded = {each.rule: each.evidence for each in found.cleared}
     assert "unchanged" in excluded["data"], "data loading is excluded, with its figure"

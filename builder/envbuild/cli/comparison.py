@@ -140,6 +140,11 @@ def show_diagnosis(found: Diagnosis, measured: Measurement) -> None:
     """Findings, worst first; then what it is not."""
     mean = summary.step_mean(summary.timed(measured))
     output.text(f"step {step_of(measured)}" + (f", on average {seconds(mean)}" if mean is not None else ""))
+    tokens, start = summary.tokens_per_second(measured), summary.startup_seconds(measured)
+    if tokens is not None:
+        output.text(f"  {tokens:,.0f} tokens a second")
+    if start is not None:
+        output.text(f"  start of the communication: {seconds(start)}, once")
     for each in summary.shares(measured):
         part = f", {percent(each.share)}" if each.share is not None else ""
         output.text(f"  {each.name}: {seconds(each.seconds)}{part}")

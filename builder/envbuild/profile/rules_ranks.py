@@ -21,6 +21,7 @@ SKEW = (0.10, 0.20)
 # How far the mean utilisation, in points, or its deviation over ranks, in times, has to move to be called so.
 _POINTS = 5.0
 _WIDER = 1.5
+_LESS = 0.05
 
 
 def communication(view: View) -> Answer:
@@ -124,13 +125,16 @@ def _per_step(view: View, each: Traffic) -> float:
 
 
 def _utilisation(view: View) -> list[str]:
-    """How the GPUs' utilisation changed: its level, and how unequal the ranks are."""
+    """What else changed: the speed, the level of the GPUs' utilisation, and how unequal the ranks are."""
+    found = []
+    tokens = [summary.tokens_per_second(side) if side else None for side in (view.measurement, view.baseline)]
+    if tokens[0] and tokens[1] and tokens[0] / tokens[1] < 1 - _LESS:
+        found.append(f"{tokens[0]:,.0f} tokens a second, in the baseline {tokens[1]:,.0f}")
     kind: Kind = "gpu_percent"
     now = summary.series_means(view.measurement, kind)
     then = summary.series_means(view.baseline, kind) if view.baseline is not None else []
     if not now or not then:
-        return []
-    found = []
+        return found
     if fmean(then) - fmean(now) >= _POINTS:
         found.append(f"GPU utilisation fell from {fmean(then):.0f} % to {fmean(now):.0f} %")
     wide = summary.spread_over_ranks(now), summary.spread_over_ranks(then)
