@@ -100,9 +100,9 @@ def pair(*waits: float) -> dict[str, Any]:
 
 
 def test_waiting_for_a_slow_rank_is_no_slow_network() -> None:
-    found = diagnose(measurement(pair(0.1, 0.6)))
+    found = diagnose(measurement(pair(0.1, 0.9)))
     assert [each.rule for each in found.found] == ["straggler"] and "rank 0" in found.found[0].title
-    assert found.found[0].share == pytest.approx(0.5)
+    assert found.found[0].share == pytest.approx(0.8)
     both = diagnose(measurement(pair(0.6, 0.6)))
     assert [each.rule for each in both.found] == ["communication"]
 
