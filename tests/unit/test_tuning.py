@@ -272,3 +272,26 @@ def test_every_command_that_it_says_to_measure_with_is_one_that_there_is() -> No
             options = {name for option in known_commands.commands[words[1]].params for name in option.opts}
             own = words[2 : words.index("--")] if "--" in words else words[2:]
             assert {word for word in own if word.startswith("--")} <= options, command
+
+
+def test_fewer_layers_live_where_three_would_not_fit() -> None:
+    """A layer of DeepSeek-V3 is 11.5 billion parameters: three of them, in bf16, are 64 GiB of each GPU."""
+    found = tune(BENCH, Wish(model="deepseek-v3", gpu="h100", gpus=8, nodes=16, ram="2TiB"))
+    chosen, layer = found.answer.chosen, found.answer.question.shape.layer
+    assert chosen is not None and chosen.nvme is None and chosen.setup.max_live == 2 * layer
+    why = next(each for each in found.settings if each.path.endswith("max_live_parameters"))
+    assert why.value == 2 * layer and why.formula.startswith("2 x ") and "would not fit" in why.why
+    assert any("leaf" in each.text for each in found.advice), "experts under ZeRO-3"
+
+
+def test_what_no_zero_stage_divides_is_named() -> None:
+    long = answer(model="llama-3.1-8b", gpu="h100", sequence=131_072)
+    assert long.answer.chosen is None
+    assert [word for word in ("cross-entropy", "Ulysses") if any(word in each.text for each in long.advice)] == [
+        "cross-entropy", "Ulysses",
+    ]  # fmt: skip
+    slow = answer(model="llama-3.1-70b", gpu="h200", nodes=2, ram="2TiB", network="10")
+    assert any("Tensor parallelism inside a node" in each.text for each in slow.advice)
+    fast = answer(model="llama-3.1-70b", gpu="h200", nodes=2, ram="2TiB", network="3200")
+    assert not any("Tensor parallelism" in each.text for each in fast.advice)
+    assert answer().advice and not any("parallelism" in each.text for each in answer().advice)

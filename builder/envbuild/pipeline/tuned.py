@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild.sizing.ladder import FILLED, Rung
 from envbuild.sizing.part import Need
+from envbuild.sizing.settings import ACCELERATE, DEEPSPEED, HF_TRAINER
 
 if TYPE_CHECKING:
     from envbuild.pipeline.tuning import Tuned
@@ -77,6 +78,14 @@ def _need(need: Need) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# As the launchers start a training on one node.
+_LAUNCHED = {
+    DEEPSPEED: "deepspeed --num_gpus {gpus} train.py --deepspeed_config {file}",
+    HF_TRAINER: "deepspeed --num_gpus {gpus} train.py --deepspeed {file}",
+    ACCELERATE: "accelerate launch --use_deepspeed --deepspeed_config_file {file} --num_processes {gpus} train.py",
+}
+
+
 def measure(tuned: Tuned) -> tuple[tuple[str, str], ...]:
     """What to measure next: commands, and what each tells."""
     wish, answer = tuned.wish, tuned.answer
@@ -92,7 +101,7 @@ def measure(tuned: Tuned) -> tuple[tuple[str, str], ...]:
             "after every change that you make to it",
         ),
         (f"envbuild doctor --params {count} --gpus {wish.gpus}", "is the host memory there, and what else stops it"),
-        (f"envbuild profile {row} -- deepspeed --num_gpus {wish.gpus} train.py --deepspeed_config {file}",
+        (f"envbuild profile {row} -- {_LAUNCHED[wish.launcher].format(gpus=wish.gpus, file=file)}",
             "your own training, step by step: its parts, and the memory of GPU and host, against the tables above"),
         ("nvidia-smi topo -m", "how the GPUs of a node are linked: NV is NVLink, PIX to SYS is PCIe and further"),
     ]  # fmt: skip

@@ -176,12 +176,15 @@ def _parallelism(answer: Answer, setup: Setup) -> Iterator[Advice]:
         )  # fmt: skip
     between, inside = times.part("network between nodes"), _over_bus(answer)
     if compute and between > _MUCH * compute:
-        yield Advice(
-            subject="parallelism", source="formulae of --explain", verified=False,
-            text=f"the network between nodes takes {_seconds(between)} s for {_seconds(compute)} s of compute: ZeRO-3 "
-            "moves every parameter in every micro step. Tensor parallelism inside a node and pipeline parallelism "
-            "between nodes move activations in their place; a larger micro-batch helps too",
-        )  # fmt: skip
+        text = f"the network between nodes takes {_seconds(between)} s for {_seconds(compute)} s of compute: "
+        text += {
+            0: "every gradient crosses it once a step, so that a larger step (--global-batch) hides it",
+            1: "every gradient crosses it once a step, so that a larger step (--global-batch) hides it",
+            2: "every gradient crosses it in every micro step; ZeRO-1 (--stage 1) does that once a step, where it fits",
+            3: "ZeRO-3 moves every parameter in every micro step. Tensor parallelism inside a node and pipeline "
+            "parallelism between nodes move activations in their place; a larger micro-batch helps too",
+        }[setup.stage]
+        yield Advice(subject="parallelism", source="formulae of --explain", verified=False, text=text)
     elif machine.nodes > 1 and not machine.network:
         yield Advice(
             subject="time", source="formulae of --explain", command="--network GB/S",

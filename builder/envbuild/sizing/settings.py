@@ -9,7 +9,7 @@ from typing import Any
 from envbuild.sizing import gpu
 from envbuild.sizing.part import number
 from envbuild.sizing.setup import Dtype, Place
-from envbuild.sizing.tuning import Answer
+from envbuild.sizing.tuning import Answer, Target
 
 DEEPSPEED, HF_TRAINER, ACCELERATE = "deepspeed", "hf-trainer", "accelerate"
 LAUNCHERS = (DEEPSPEED, HF_TRAINER, ACCELERATE)
@@ -278,7 +278,11 @@ def _offload(answer: Answer, nvme_path: str) -> Iterator[Setting]:
 
 
 def _because(answer: Answer, what: str) -> str:
-    return f"{what} would not fit the GPU" if not answer.question.forced else f"{what}: asked for"
+    if answer.question.forced:
+        return f"{what}: asked for"
+    if answer.question.target is Target.FIT:
+        return f"{what}: the GPU keeps room (--target fit)"
+    return f"{what} would not fit the GPU"
 
 
 def _mib(value: float) -> str:
