@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -230,34 +230,47 @@ def _told(result: Result) -> tuple[str, ...]:
 
 
 def _show(run: Run, results: Sequence[Result], how: How) -> None:
-    """Each task's own document, with who did it; in words, one line a task."""
+    """Each task's own document, with who did it; of several tasks all of them in one. In words a line for each."""
     for result in results:
-        ending = result.ending
-        where = {"run": run.id, "node": ending.node or None, "job": ending.job}
-        if how.json and result.document and not result.error and not ending.interrupted:
-            body = {name: value for name, value in result.document.items() if name != "schema"}
-            output.document(run.command, **body, **where)
-        elif how.json:
-            error = result.error or {"code": "interrupted", "message": "the job was cancelled", "hint": ""}
-            output.document("error", **error, **where)
         for line in _told(result):
             output.narrate(line)
         if not how.json:
+            ending = result.ending
             on = f" on {ending.node} (job {ending.job})" if ending.node else ""
-            word = (
-                "was cancelled, and nothing was tagged" if ending.interrupted else "failed" if ending.code else "done"
-            )
+            word = "failed" if ending.code else "done"
+            word = "was cancelled, and nothing was tagged" if ending.interrupted else word
             output.text(f"{result.name}{on}: {word}")
+    if how.json and len(results) == 1:
+        schema, body = _document(results[0])
+        output.document(schema.removeprefix("envbuild.").removesuffix("/1"), **body, run=run.id)
+    elif how.json:
+        tasks = [{"name": result.name, "exit_code": result.ending.code} for result in results]
+        for task, (schema, body) in zip(tasks, map(_document, results), strict=True):
+            task |= {"schema": schema, **body}
+        output.document(run.command, run=run.id, tasks=tasks)
+
+
+def _document(result: Result) -> tuple[str, dict[str, Any]]:
+    """What a task says with ``--json``, its schema apart, and where it was done."""
+    ending = result.ending
+    where = {"node": ending.node or None, "job": ending.job}
+    if ending.interrupted:
+        return "envbuild.error/1", {"code": "interrupted", "message": "the job was cancelled", "hint": "", **where}
+    if result.error:
+        return "envbuild.error/1", {**result.error, **where}
+    body = {name: value for name, value in result.document.items() if name != "schema"}
+    return str(result.document.get("schema")), {**body, **where}
 
 
 def _show_smoke(run: Run, results: Sequence[Result], how: How) -> None:
     from envbuild import evidence
     from envbuild.pipeline.report import lines as told
 
-    failed = [result for result in results if result.ending.code or how.json]
-    _show(run, failed, how)
+    apart = [result for result in results if result.ending.code or how.json]
+    if apart:
+        _show(run, apart, how)
     for result in results:
-        if result in failed:
+        if result in apart:
             continue
         said, ending = result.document, result.ending
         if "ranks" in said:
