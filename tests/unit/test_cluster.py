@@ -431,6 +431,9 @@ def test_outside_a_job_a_node_does_nothing(tmp_path: Path) -> None:
 # --- coming home ------------------------------------------------------------------------------------------------------
 
 
+OTHER = "sha256:" + "b" * 64
+
+
 def record() -> bytes:
     return (find_project(None, Path(__file__)).images / "cpu" / "record.json").read_bytes()
 
@@ -438,10 +441,11 @@ def record() -> bytes:
 def came_home(run: Followed, *, image: str = "sha256:" + "a" * 64) -> cluster.Result:
     path = run.begin() / "evidence" / "x" / "cpu.json"
     store.write_atomic(path, record())
+    store.write_atomic(run.folder.path / "outside.json", record())
     attempt = run.folder.attempt(0, 1)
     there = "/var/lib/node/evidence/x/cpu.json"
     attempt.result.write_text(json.dumps({"schema": "envbuild.build/1", "images": [{"evidence": there}]}))
-    seen = (Seen(file="evidence/x/cpu.json", image=image), Seen(file="../../../run.json", image=image))
+    seen = (Seen(file="evidence/x/cpu.json", image=image), Seen(file="../../../outside.json", image=OTHER))
     attempt.end(Ended(code=0, ended=NOW, evidence=seen))
     (ending,) = run.look()
     return cluster.home(run.folder, run.run, 0, ending)
@@ -450,6 +454,7 @@ def came_home(run: Followed, *, image: str = "sha256:" + "a" * 64) -> cluster.Re
 def test_evidence_comes_into_the_store_and_the_document_names_it_there(tmp_path: Path) -> None:
     result = came_home(Followed(tmp_path))
     (path,) = result.evidence
+    assert evidence.digest_of(OTHER) is None, "what lies outside the attempt is none of its evidence"
     assert path.is_relative_to(store.home()) and path.read_bytes() == record()
     assert result.document["images"][0]["evidence"] == str(path) and not result.error
     seen = evidence.read(path)
