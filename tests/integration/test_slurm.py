@@ -58,7 +58,7 @@ class Login:
     def run(self, *arguments: str, **more: Any) -> tuple[int, str, str]:
         """Run a command to its end."""
         process = self.start(*arguments, **more)
-        out, err = process.communicate(timeout=400)
+        out, err = process.communicate(timeout=900)
         return process.returncode, out, err
 
     def last(self) -> RunFolder:
@@ -101,7 +101,7 @@ def containers(docker: DockerEngine, login: Login) -> list[str]:
     return [each.id for each in docker.containers(RUN_LABEL) if dict(each.labels)[RUN_LABEL] in own]
 
 
-def heard(process: subprocess.Popen[str], text: str, limit: float = 120) -> None:
+def heard(process: subprocess.Popen[str], text: str, limit: float = 300) -> None:
     wait_for(process, text, limit)
 
 
@@ -138,7 +138,7 @@ def test_a_full_queue_a_killed_session_and_a_node_that_fails(
     heard(session, "it is back in the queue")
     heard(session, f"{first} failed, or was taken away; attempt 2 of 2")
     heard(session, "[smoke]")
-    out, err = session.communicate(timeout=300)
+    out, err = session.communicate(timeout=900)
     assert session.returncode == 0, err
     document = json.loads(out)
     assert document["schema"] == "envbuild.smoke/1" and document["level"] == "cpu" and not document["reused"]
@@ -187,7 +187,7 @@ def test_an_interruption_cancels_the_array_and_nothing_is_tagged(
     heard(session, "twin-a: [smoke]")
     world.wait(lambda: containers(docker, login), 30)
     session.send_signal(signal.SIGINT)
-    out, err = session.communicate(timeout=120)
+    out, err = session.communicate(timeout=180)
     assert session.returncode == 130, err
     first, second = json.loads(out)["images"]
     assert (first["status"], second["status"]) == ("interrupted", "not begun") and "cancelling run" in err
@@ -226,7 +226,7 @@ def test_what_slurm_refuses_and_what_is_not_there(login: Login, world: World) ->
     session = login.start("smoke", "cpu", ENVBUILD_SLURM_TIME="2-0")
     heard(session, "warning: it waits: PartitionTimeLimit: its time is above the partition's limit")
     session.send_signal(signal.SIGTERM)
-    _, err = session.communicate(timeout=60)
+    _, err = session.communicate(timeout=180)
     assert session.returncode == 130 and not any(state == "PENDING" for state in world.states().values())
 
 
@@ -243,6 +243,6 @@ def test_a_program_that_nodes_do_not_find_and_a_run_that_is_cancelled_from_elsew
     heard(session, "it waits")
     code, out, _ = login.run("cancel", run)
     assert (code, out) == (0, f"{run}: cancelled cpu\n")
-    out, err = session.communicate(timeout=60)
+    out, err = session.communicate(timeout=180)
     assert session.returncode == 130 and "was cancelled" in out, err
     assert "has ended already" in login.run("cancel", run)[2]
