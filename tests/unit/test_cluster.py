@@ -166,6 +166,7 @@ def test_a_number_that_nobody_wrote_down_is_asked_for_by_name(tmp_path: Path, mo
         ("Batch job submission failed: Unable to contact slurm controller (connect failure)", "slurmctld"),
         ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)", "limit of jobs"),
         ("unrecognized option '--no-such'", "[slurm] options"),
+        ("fatal: Could not establish a configuration source", "SLURM_CONF"),
     ],
 )
 def test_a_refusal_is_slurms_words_and_what_to_do(said: str, hint: str) -> None:

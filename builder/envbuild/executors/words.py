@@ -47,6 +47,8 @@ _REFUSALS = (
     ("requested time limit", "[slurm] time is above the partition's limit; sinfo -o '%P %l' shows it."),
     ("job violates accounting/qos policy", "Your limit of jobs is reached, or the queue is full; try again when some "
      "have ended, or ask for less (squeue --me)."),
+    ("could not establish a configuration source", "This host knows of no cluster: SLURM_CONF names the file, or "
+     "/etc/slurm/slurm.conf is it."),
     ("unable to contact slurm controller", "slurmctld does not answer: scontrol ping"),
     ("munge", "munged has to run on this host, with the cluster's key."),
     ("unrecognized option", "An option of [slurm] options is none of this sbatch's."),
@@ -80,7 +82,8 @@ class State:
 
 def refused(said: str) -> EngineError:
     """Why Slurm does not take a job, in its own words, and what to do."""
-    words = " ".join(line.removeprefix("sbatch: error:").strip() for line in said.splitlines()) or "it said nothing"
+    lines = (re.sub(r"^sbatch: (?:(?:error|fatal|warning): )?", "", line.strip()) for line in said.splitlines())
+    words = "; ".join(filter(None, lines)) or "it said nothing"
     lower = words.lower()
     hint = next((hint for pattern, hint in _REFUSALS if pattern in lower), "")
     return EngineError(f"Slurm does not take the job: {words}", hint=hint)
