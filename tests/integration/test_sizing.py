@@ -69,7 +69,8 @@ def test_a_rank_holds_what_the_formulae_say(name: str, measured: dict[str, dict[
         # Some 55 MB come with the first engine, whatever it trains: with a real model they are no part worth naming.
         process = rank["process"] - nothing["process"]
         told = f"{rank['held']:,} of tensors, {process:,} of the process, {expected:,.0f} expected"
-        assert rank["held"] == pytest.approx(expected, rel=0.01), told
+        # ZeRO-2 accumulates a tensor that crosses a rank's border whole, on both sides: up to 2 % here.
+        assert rank["held"] == pytest.approx(expected, rel=0.03), told
         assert process == pytest.approx(expected, rel=0.10), told
 
 
