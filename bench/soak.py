@@ -1,13 +1,17 @@
 """Long checks, run on demand; what was seen goes to docs/measured/.
 
-    python bench/soak.py [buildah] [ten] [cuda] [kills]
+    python bench/soak.py [buildah] [ten] [cuda] [kills] [overhead] [equal] [slower]
 
     buildah   the row's build context builds with Buildah, no daemon asked, and the image passes inspect and smoke
     ten       the proven image passes inspect and smoke ten times in a row
     cuda      the row with the CUDA toolkit from wheels builds, and its image passes inspect and a smoke on the CPU
     kills     a push and a pull are killed at 50 random points each; no wrong name is left, and the rerun ends well
+    overhead  being measured changes the median step by less than 3 %
+    equal     the image against itself, twenty comparisons of ten rounds: never `regressed`
+    slower    a busy wait of 10 % of the step is found in eight of ten comparisons
 
-Without a name all run. Exit code 1 when one of them fails. `cuda` downloads 3 GB and needs 30 GB. `buildah` installs
+The last three want a machine with nothing else to do, and hours; they run by their names only. Without a name the
+others run. Exit code 1 when one of them fails. `cuda` downloads 3 GB and needs 30 GB. `buildah` installs
 the package of that name where it is missing (apt, as root or with sudo) and needs some 6 GB of temporary space, which
 it gives back.
 """
@@ -26,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import measuring
 from commands import ENVBUILD, ROOT
 from staging import Staged, must, stage
 
@@ -52,7 +57,7 @@ _LOCK_FILE = "harmless: Buildah lays its lock into the cache mount, and apt clea
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("check", nargs="*", metavar="|".join(CHECKS), help="all of them without a name")
-    chosen = parser.parse_args().check or list(CHECKS)
+    chosen = parser.parse_args().check or [name for name in CHECKS if name not in _ALONE]
     if unknown := [name for name in chosen if name not in CHECKS]:
         parser.error(f"no such check: {', '.join(unknown)}")
     ok = True
@@ -324,7 +329,11 @@ def say(text: str) -> None:
     print(f"soak: {text}", file=sys.stderr, flush=True)
 
 
-CHECKS: dict[str, Callable[[Workbench], list[str]]] = {"buildah": buildah, "ten": ten, "cuda": cuda, "kills": kills}
+CHECKS: dict[str, Callable[[Workbench], list[str]]] = {
+    "buildah": buildah, "ten": ten, "cuda": cuda, "kills": kills,
+    "overhead": measuring.overhead, "equal": measuring.equal, "slower": measuring.slower,
+}  # fmt: skip
+_ALONE = ("overhead", "equal", "slower")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from envbuild.cli import launching, output
 from envbuild.cli import options as opt
-from envbuild.cli import output
 
 if TYPE_CHECKING:
     from envbuild.profile.baselines import Stored
@@ -31,7 +31,9 @@ ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    app.command("compare", epilog="Example: envbuild compare before.json after.json --delta 5%")(compare)
+    app.command("compare", epilog="Example: envbuild compare before.json after.json, or compare cpu team/train:2")(
+        compare
+    )
     baseline.command("add", epilog='Example: envbuild baseline add M.json --reason "first of torch 2.13"')(add)
     baseline.command("show", epilog="Example: envbuild baseline show cpu-tiny --json")(show)
     baseline.command("promote", epilog='Example: envbuild baseline promote M.json --reason "faster all-gather"')(
@@ -60,9 +62,12 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def compare(
     base: Annotated[
-        str, typer.Argument(metavar="BASE", help="A measurement, or the name of a baseline.", autocompletion=names)
+        str,
+        typer.Argument(metavar="BASE", help="A measurement, a baseline's name, or an image.", autocompletion=names),
     ],
-    candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="The measurement that is judged.")],
+    candidate: Annotated[
+        str, typer.Argument(metavar="CANDIDATE", help="What is judged: a measurement, or an image.")
+    ],
     delta: Annotated[str, typer.Option("--delta", metavar="SHARE", help="The change that matters: 5% or 0.05.")] = "5%",
     differs: Annotated[
         list[str] | None,
@@ -76,6 +81,18 @@ def compare(
     ] = False,
     folder: FolderOption = None,
     project: opt.ProjectOption = None,
+    rounds: launching.RoundsOption = 10,
+    model: launching.ModelOption = "tiny",
+    ds_config: launching.ConfigOption = None,
+    settings: launching.SettingsOption = None,
+    candidate_settings: launching.CandidateSettingsOption = None,
+    steps: launching.StepsOption = 40,
+    warmup: launching.WarmupOption = 5,
+    timeout: launching.LimitOption = 1800,
+    fresh: launching.FreshOption = False,
+    host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
+    dry_run: opt.DryRunOption = False,
     json: opt.JsonOption = False,
 ) -> None:  # fmt: skip
     """Tell whether one measurement is worse than another: exact figures, losses of the same seed, and step times.
@@ -83,6 +100,7 @@ def compare(
     Exact figures (collectives and their bytes, host memory per parameter, a checkpoint's bytes, parity, devices) are
     the same on every machine, so every difference counts. Step times are judged by launches that were made in turns, by
     the ranks of their ratios; where the noise would hide the change that was asked for, the answer is `inconclusive`.
+    Images are launched first, in turns; a session that was killed goes on where it was when the same is said again.
 
     Exit codes: 0 same or faster, 1 regressed, 2 incomparable, 5 inconclusive.
     """
@@ -92,13 +110,18 @@ def compare(
     asked = comparing.Asked(
         delta=comparison.share(delta), differs=comparison.aspects(differs or []), times=not structural
     )
-    before = _named(base, folder, project)
-    after = _measured(Path(candidate))
-    found = comparing.compare(before, after, asked)
-    if json:
-        output.document("compare", comparison=comparison.as_dict(found, asked))
+    if launching.are_images(candidate):
+        sides = launching.launched(
+            base, candidate, project=project, host=host, engine=engine, rounds=rounds, fresh=fresh, dry_run=dry_run,
+            candidate_settings=candidate_settings, settings=settings, ds_config=ds_config, model=model, steps=steps,
+            warmup=warmup, timeout=timeout,
+        )  # fmt: skip
     else:
-        comparison.show(found, before, after)
+        sides = _named(base, folder, project), _measured(Path(candidate))
+    if sides is None:
+        return
+    found = comparing.compare(*sides, asked)
+    output.document("compare", comparison=comparison.as_dict(found, asked)) if json else comparison.show(found, *sides)
     raise typer.Exit(comparison.EXIT_CODES[found.verdict])
 
 

@@ -1,0 +1,77 @@
+"""compare, where its sides are images: both are launched in turns first."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from envbuild.cli import options as opt
+from envbuild.cli import output
+from envbuild.cli.profiling import models
+
+if TYPE_CHECKING:
+    from envbuild.profile.document import Measurement
+
+RoundsOption = Annotated[
+    int, typer.Option("--rounds", min=1, max=1000, help="With images: rounds of two launches; 10 decide.")
+]
+ModelOption = Annotated[
+    str, typer.Option("--model", metavar="tiny|small|base|large|1b|7b", autocompletion=models, help="With images.")
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--ds-config", metavar="FILE", help="With images: what both of them train with.")
+]
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="With images: of the ds_config, on both sides.")
+]
+CandidateSettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--candidate-set", metavar="KEY=VALUE", help="The candidate's alone; needs --differs config."),
+]
+StepsOption = Annotated[int, typer.Option("--steps", min=1, max=100000, help="With images: steps that count.")]
+WarmupOption = Annotated[int, typer.Option("--warmup", min=0, max=100000, help="With images: steps before them.")]
+FreshOption = Annotated[
+    bool, typer.Option("--fresh", help="With images: begin again, where a session was not finished.")
+]
+LimitOption = Annotated[
+    float, typer.Option("--timeout", callback=opt.seconds, help="With images: limit of a launch, in seconds.")
+]
+
+
+def are_images(candidate: str) -> bool:
+    """Whether what is judged is an image, and no file."""
+    return not candidate.endswith(".json") and not Path(candidate).exists()
+
+
+def launched(
+    base: str, candidate: str, *, project: Path | None, host: str | None, engine: str | None, rounds: int,
+    fresh: bool, dry_run: bool, candidate_settings: list[str] | None, settings: list[str] | None,
+    ds_config: Path | None, **wished: Any,
+) -> tuple[Measurement, Measurement] | None:  # fmt: skip
+    """Both sides' measurements; None where only the plan was wanted, which is printed."""
+    from envbuild import store
+    from envbuild.errors import InputError
+    from envbuild.pipeline import profiling, sessions
+    from envbuild.pipeline.profile_wish import MODELS, Wish
+
+    if wished["model"] not in MODELS:
+        raise InputError(f"--model: '{wished['model']}' is none", hint=f"Say one of {', '.join(MODELS)}.")
+    given = store.read_json(ds_config) if ds_config else None
+    both = tuple(settings or ())
+    with opt.narrated(project, host, engine, verbose=False, quiet=False) as bench:
+        sides = []
+        for reference, more in ((base, ()), (candidate, tuple(candidate_settings or ()))):
+            wish = Wish(passes=("timing",), ds_config=given, settings=(*both, *more), **wished)
+            sides.append(sessions.Side(subject=profiling.subject(bench, reference, None, wish), wish=wish))
+        session = sessions.session_of(sides[0], sides[1], rounds, fresh=fresh)
+        if dry_run:
+            for position in session.left():
+                side = sides[sessions.side_of(position)]
+                output.text(shlex.join(profiling.foreseen(bench, side.subject, side.wish)))
+            return None
+        measured = sessions.launch(bench, session)
+        output.narrate(f"launches: {session.folder}")
+    return measured

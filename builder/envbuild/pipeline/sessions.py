@@ -1,0 +1,140 @@
+"""Two sides launched in turns (A B, B A, A B, ...), so that what the host does meanwhile falls on both of them.
+
+A session is a folder: each launch is written when it has ended, so that one that was killed goes on where it was. Which
+session is meant follows from what is compared; one that is complete is left alone, and the next one is new.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import store
+from envbuild.events import Note
+from envbuild.pipeline.profile_wish import Wish, profiler_hash
+from envbuild.pipeline.profiling import Subject, profile_image
+from envbuild.pipeline.workbench import Workbench
+from envbuild.profile import files
+from envbuild.profile.document import Launch, Measurement, Turn
+
+SIDES = ("base", "candidate")
+_DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two: an image, and what it trains."""
+
+    subject: Subject
+    wish: Wish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A comparison by launches.
+
+    Attributes:
+        name: The same for the same question.
+        folder: Where its launches are kept.
+    """
+
+    name: str
+    folder: Path
+    sides: tuple[Side, Side]
+    rounds: int
+
+    def place(self, position: int) -> Path:
+        """The file of a launch."""
+        return self.folder / f"{position:03d}-{SIDES[side_of(position)]}.json"
+
+    def left(self) -> list[int]:
+        """Positions of the launches that have not been made."""
+        return [position for position in range(2 * self.rounds) if not self.place(position).is_file()]
+
+
+def side_of(position: int) -> int:
+    """Which side is launched at a position: 0 1, 1 0, 0 1, ..."""
+    number, second = divmod(position, 2)
+    return second if number % 2 == 0 else 1 - second
+
+
+def session_of(base: Side, candidate: Side, rounds: int, *, fresh: bool = False) -> Session:
+    """The session of a question: the one that was not finished, else a new one.
+
+    Args:
+        fresh: Leave an unfinished one alone, too.
+    """
+    asked = json.dumps([_asked(base), _asked(candidate), rounds, profiler_hash()], sort_keys=True)
+    stem = hashlib.sha256(asked.encode()).hexdigest()[:16]
+    home = store.home() / "sessions"
+    number = 0
+    while True:
+        folder = home / f"{stem}-{number}"
+        begun = folder.is_dir() and (fresh or (folder / _DONE).exists())
+        if not begun:
+            return Session(name=folder.name, folder=folder, sides=(base, candidate), rounds=rounds)
+        number += 1
+
+
+def _asked(side: Side) -> list[object]:
+    wish = dataclasses.asdict(dataclasses.replace(side.wish, timeout=0.0, disk=None))
+    return [side.subject.info.id, side.subject.config.values, wish, [str(gpu) for gpu in side.subject.decision.gpus]]
+
+
+def launch(
+    bench: Workbench, session: Session, measure: Callable[[Workbench, Subject, Wish], Measurement] = profile_image
+) -> tuple[Measurement, Measurement]:
+    """Make the launches that are left, in turns; both sides' measurements.
+
+    Raises:
+        GateError: A training failed (exit 5); what was launched before is kept.
+        EngineError: The engine or the disk failed.
+    """
+    store.make_folder(session.folder)
+    with store.FileLock(session.folder / "lock"):
+        left = session.left()
+        total = 2 * session.rounds
+        if left and len(left) < total:
+            bench.sink(Note(message=f"going on with session {session.name}: {total - len(left)} of {total} launches"))
+        began = time.monotonic()
+        for number, position in enumerate(left):
+            side = session.sides[side_of(position)]
+            measured = measure(bench, side.subject, _passes(side.wish, position))
+            store.write_json(session.place(position), files.document(_turned(measured, session.name, position)))
+            if number + 1 < len(left):
+                rest = (time.monotonic() - began) / (number + 1) * (len(left) - number - 1)
+                done = total - len(left) + number + 1
+                bench.sink(Note(message=f"{done} of {total} launches; about {_minutes(rest)} left"))
+        store.write_atomic(session.folder / _DONE, "")
+        base, candidate = (_joined(session, side) for side in (0, 1))
+    return base, candidate
+
+
+def _passes(wish: Wish, position: int) -> Wish:
+    """Whether it trains right is asked once on each side, behind the steps that are timed."""
+    return dataclasses.replace(wish, passes=("timing", "parity") if position < 2 else ("timing",))
+
+
+def _turned(measured: Measurement, session: str, position: int) -> Measurement:
+    turn = Turn(session=session, position=position)
+    launches = tuple(each.model_copy(update={"turn": turn}) for each in measured.launches)
+    return measured.model_copy(update={"launches": launches})
+
+
+def _joined(session: Session, side: int) -> Measurement:
+    parts = [files.read(session.place(position)) for position in range(2 * session.rounds) if side_of(position) == side]
+    return parts[0].model_copy(update={"launches": tuple(_launches(parts))})
+
+
+def _launches(parts: list[Measurement]) -> Iterator[Launch]:
+    for part in parts:
+        yield from part.launches
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
