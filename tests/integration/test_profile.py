@@ -19,7 +19,6 @@ from envbuild.engines import DockerEngine
 from envbuild.profile import files
 from envbuild.profile.bottleneck import diagnose
 from envbuild.profile.document import Launch, Measurement
-from envbuild.profile.view import Found
 from envbuild.profiler import models
 from proving import Cli, wait_for
 
@@ -85,8 +84,9 @@ def mean(launch: Launch, part: Any, rank: int | None = None) -> float:
     )
 
 
-def first(measured: Measurement, baseline: Measurement | None = None) -> str | None:
-    found = [each for each in diagnose(measured, baseline, target="cpu").findings if isinstance(each, Found)]
+def first(measured: Measurement) -> str | None:
+    """What holds it back most."""
+    found = diagnose(measured).found
     return found[0].rule if found else None
 
 
@@ -120,18 +120,14 @@ def test_the_step_is_plain_torchs(plain: Measurement) -> None:
 
 
 def test_exact_figures_are_exact_and_the_same_in_every_run_and_pass(plain: Measurement, measure: Measure) -> None:
-    again = measure("--pass", "timing", "--steps", "10", "--checkpoint-every", "10")
+    again = measure("--pass", "timing", "--steps", "10")
     one, two = launch_of(plain, "timing").structure, launch_of(again, "timing").structure
     count = models.parameters_of("tiny")
     assert one.parameters == count and one.devices["optimizer_class"] == "DeepSpeedCPUAdam"
-    assert two.checkpoint_bytes == 12 * count, "Adam's two moments and the fp32 weights"
-    assert one.host_tensor_bytes == two.host_tensor_bytes and (one.host_tensor_bytes or 0) >= 20 * count
-    told = {row.op: (row.count, row.bytes) for row in one.collectives}
-    # A checkpoint has barriers of its own.
-    assert {op: told[op] for op in told if op != "barrier"} == {
-        row.op: (row.count, row.bytes) for row in two.collectives if row.op != "barrier"
-    }
-    assert launch_of(plain, "comms").structure == one
+    assert one == two == launch_of(plain, "comms").structure
+    # Weights, masters, two moments, gradients: 24 bytes, and what DeepSpeed has in hand.
+    assert 24 * count <= (one.host_tensor_bytes or 0) <= 40 * count
+    assert {row.op for row in one.collectives} == {"all_gather_into_tensor", "all_reduce", "reduce_scatter_tensor"}
     assert plain.key.config == again.key.config and plain.key.model == again.key.model
     assert launch_of(plain, "timing").ranks[0].steps.loss == launch_of(again, "timing").ranks[0].steps.loss
     for rank in launch_of(plain, "comms").ranks:
@@ -161,6 +157,8 @@ def test_a_checkpoint_in_every_step_is_seen_and_named_first(measure: Measure) ->
     saving = measure("--pass", "timing", "--steps", "6", "--checkpoint-every", "1", "--model", "small", "--seq", "8")
     launch = launch_of(saving, "timing")
     assert launch.interval == 1 and mean(launch, "checkpoint") > 0
+    # Adam's two moments and the fp32 weights.
+    assert launch.structure.checkpoint_bytes == 12 * models.parameters_of("small")
     assert first(saving) == "checkpoint"
 
 
@@ -171,16 +169,12 @@ def test_a_straggler_is_seen_and_named(measure: Measure) -> None:
     assert own[1] >= 0.6
     waited = {rank.rank: statistics.fmean(v or 0 for v in rank.steps.inside["communication"]) for rank in launch.ranks}
     assert waited[0] > 2 * waited[1], "the other one waits for it"
+    assert first(slow) == "straggler"
 
 
-def test_threads_of_the_optimizer_are_as_many_as_were_asked_for(measure: Measure) -> None:
-    one = measure(
-        "--pass", "timing", "--steps", "4", "--ranks", "1", "--threads", "1", "--model", "small", "--seq", "4"
-    )
-    launch = launch_of(one, "timing")
-    (rank,) = launch.ranks
-    kernel = [value or 0.0 for value in rank.steps.inside["optimizer_kernel"][launch.warmup :]]
-    assert statistics.fmean(kernel) > 0.05 * statistics.fmean(v or 0 for v in rank.steps.seconds[launch.warmup :])
+def test_the_threads_of_a_rank_are_told(measure: Measure) -> None:
+    one = measure("--pass", "timing", "--steps", "2", "--ranks", "1", "--threads", "3")
+    assert "OpenMP threads of a rank: 3" in one.notes and one.key.world_size == 1
 
 
 def test_a_users_own_training_is_measured_and_left_as_it_is(

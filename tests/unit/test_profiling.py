@@ -261,7 +261,8 @@ def lines(*, losses: float = 0.0, ratio: float = 1.0) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = [{"kind": "launch", "schema": "envbuild.probe.profile/1"}]
     for rank in (0, 1):
         made.append(
-            {"kind": "rank", "rank": rank, "local_rank": rank, "backend": "gloo", "device": {"name": "cpu"},
+            {"kind": "rank", "rank": rank, "local_rank": rank, "threads": 1, "backend": "gloo",
+             "device": {"name": "cpu"},
              "versions": {"torch": "2.13.0+cpu", "deepspeed": "0.19.8"},
              "seconds": {"import": 3.0 + rank, "rendezvous": 1.0, "first_collective": 0.5 * rank}}
         )  # fmt: skip
@@ -333,7 +334,7 @@ def test_the_lines_become_a_measurement_that_its_schema_takes() -> None:
     absent = {each.figure for each in timing.unavailable}
     assert {"gpu_percent", "moved.h2d", "memory.gpu_peak_bytes", "collectives.seconds", "network_send"} <= absent
     assert "collectives.seconds" not in {each.figure for each in comms.unavailable}
-    assert parity.structure.parity[0].passed
+    assert parity.structure.parity[0].passed and measured.notes == ("OpenMP threads of a rank: 1",)
     told = "\n".join(summary(measured))
     assert "1000.0 ms a step (median of 2, slowest of 2 ranks), 512 tokens/s" in told and "plain torch's" in told
 

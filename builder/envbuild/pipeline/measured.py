@@ -106,12 +106,18 @@ def measurement_of(lines: Sequence[dict[str, Any]], about: About) -> Measurement
     origin = Origins(
         kind="command" if about.command else "probe", envbuild=about.envbuild, command=about.command,
     )  # fmt: skip
-    return Measurement(key=key, origin=origin, config=config, launches=launches, notes=about.notes)
+    return Measurement(key=key, origin=origin, config=config, launches=launches, notes=(*about.notes, *_threads(ranks)))
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of a resolved ds_config: equal settings are equal hashes."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _threads(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many threads torch and the CPU's optimizer have, which the slowest rank's times depend on."""
+    counts = sorted({rank["threads"] for rank in ranks if rank.get("threads")})
+    return [f"OpenMP threads of a rank: {' or '.join(map(str, counts))}"] if counts else []
 
 
 def _nccl(ranks: Sequence[Mapping[str, Any]]) -> str | None:

@@ -73,6 +73,7 @@ class Watched:
             "accelerator": "cuda" if gpu else "cpu",
             "micro_batch": int(engine.train_micro_batch_size_per_gpu()),
             "accumulation": int(engine.gradient_accumulation_steps()),
+            "threads": torch.get_num_threads(),
             "versions": {
                 "python": "{}.{}.{}".format(*sys.version_info[:3]),
                 "torch": str(torch.__version__),
