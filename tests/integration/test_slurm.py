@@ -186,7 +186,7 @@ def test_an_interruption_cancels_the_array_and_nothing_is_tagged(
     session = login.start("build", *TWINS, "--json", project=twins, ENVBUILD_EXECUTOR_AT_ONCE="1")
     heard(session, "twin-a: [smoke]")
     world.wait(lambda: containers(docker, login), 30)
-    session.send_signal(signal.SIGINT)
+    session.send_signal(signal.SIGTERM)
     out, err = session.communicate(timeout=180)
     assert session.returncode == 130, err
     first, second = json.loads(out)["images"]
