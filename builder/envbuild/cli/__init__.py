@@ -13,10 +13,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from envbuild import __version__
+from envbuild import EVENTS_VARIABLE, __version__
 from envbuild.cli import failure, output
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
-from envbuild.events import EVENTS_VARIABLE
 
 # Every module with its commands, in the order of the help.
 COMMANDS: dict[str, tuple[str, ...]] = {
