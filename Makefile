@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler rpm-tools podman slurm engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler rpm-tools podman slurm browser engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ demo: setup engine-start ## Build, prove and tag the cpu row, then show its evid
 	$(BIN)/envbuild build cpu
 	$(BIN)/envbuild show cpu
 
-test: setup check compiler rpm-tools podman slurm engine-start ## Run every check and every test (all set-up included)
+test: setup check compiler rpm-tools podman slurm browser engine-start ## Run every check and every test (all set-up included)
 	$(PY) -m pytest -n auto tests/unit tests/golden tests/cli
 	$(PY) -m pytest --durations=25 tests/integration tests/sabotage
 
@@ -41,7 +41,7 @@ golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 
 cli: setup ## Tests of the command line as a user types it
 	$(PY) -m pytest tests/cli
 
-integration: setup compiler rpm-tools podman slurm engine-start ## Tests on a real Docker Engine, and on a real Podman
+integration: setup compiler rpm-tools podman slurm browser engine-start ## Tests on a real Docker Engine, and on a real Podman
 	$(PY) -m pytest tests/integration
 
 integration-cuda: setup engine-start ## Build the rows whose CUDA toolkit comes from wheels, without a GPU (30 GB, 20 minutes)
@@ -79,6 +79,10 @@ podman: ## Install Podman, only where there is none: the engine's tests run on i
 slurm: ## Install Slurm's programs, only where there are none, and start no service: tests run a Slurm of their own
 	@command -v slurmctld > /dev/null 2>&1 && command -v slurmd > /dev/null 2>&1 && command -v munged > /dev/null 2>&1 && \
 		command -v sbatch > /dev/null 2>&1 || sh scripts/engine.sh install-asleep slurmctld slurmd slurm-client munge
+
+browser: ## Install a Chromium without windows, only where there is none: the report's page is read in it
+	@command -v chromium-headless-shell > /dev/null 2>&1 || command -v chromium > /dev/null 2>&1 || \
+		sh scripts/engine.sh install chromium-headless-shell fonts-dejavu-core || sh scripts/engine.sh install chromium
 
 engine-start: ## Start a Docker Engine of our own, only when none answers
 	sh scripts/engine.sh start

@@ -55,7 +55,7 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
     from envbuild.profile import baselines
 
     def known(bench: object) -> list[str]:
-        return [each.baseline.name for each in baselines.every(_folder(None, ctx.params.get("project")))]
+        return [each.baseline.name for each in baselines.every(folder_of(None, ctx.params.get("project")))]
 
     return opt.completed(ctx, incomplete, known)
 
@@ -117,7 +117,7 @@ def compare(
             warmup=warmup, timeout=timeout,
         )  # fmt: skip
     else:
-        sides = _named(base, folder, project), _measured(Path(candidate))
+        sides = named(base, folder, project), _measured(Path(candidate))
     if sides is None:
         return
     found = comparing.compare(*sides, asked)
@@ -138,7 +138,7 @@ def add(
     from envbuild.profile import baselines
 
     found = _measured(measurement)
-    place = _folder(folder, project)
+    place = folder_of(folder, project)
     known = baselines.fitting(place, found.key)
     if known is not None:
         raise InputError(
@@ -161,7 +161,7 @@ def promote(
     from envbuild.profile import baselines
 
     found = _measured(measurement)
-    place = _folder(folder, project)
+    place = folder_of(folder, project)
     known = baselines.fitting(place, found.key)
     if known is None:
         raise InputError(
@@ -184,7 +184,7 @@ def show(
     from envbuild.cli import comparison
     from envbuild.profile import baselines
 
-    place = _folder(folder, project)
+    place = folder_of(folder, project)
     found = [baselines.find(place, name)] if name is not None else baselines.every(place)
     if json:
         output.document("baseline", baselines=[_as_dict(each) for each in found])
@@ -231,7 +231,7 @@ def bottleneck(
     from envbuild.profile.bottleneck import diagnose
 
     found = _measured(measurement)
-    before = _named(base, folder, project) if base is not None else None
+    before = named(base, folder, project) if base is not None else None
     row = found.key.row
     diagnosis = diagnose(found, before, target=target or (f"envbuild/{row}:validated" if row else "IMAGE"))
     if json:
@@ -271,7 +271,7 @@ def _as_dict(each: Stored) -> dict[str, object]:
     return {"file": str(each.path), **baselines.as_dict(each.baseline)}
 
 
-def _folder(folder: Path | None, project: Path | None) -> Path:
+def folder_of(folder: Path | None, project: Path | None) -> Path:
     """Where baselines lie: what was said, or the project's; beside the current folder's work where there is none."""
     from envbuild.profile.baselines import FOLDER
 
@@ -287,12 +287,12 @@ def _measured(path: Path) -> Measurement:
     return files.read(path)
 
 
-def _named(name: str, folder: Path | None, project: Path | None) -> Measurement:
+def named(name: str, folder: Path | None, project: Path | None) -> Measurement:
     """A measurement by its file, or by the name of a baseline; a baseline's own file is one, too."""
     from envbuild.profile import baselines
 
     path = Path(name)
-    place = _folder(folder, project)
+    place = folder_of(folder, project)
     if path.suffix != ".json" and not path.exists():
         return baselines.find(place, name).baseline.measurement
     if path.resolve().parent == place.resolve():

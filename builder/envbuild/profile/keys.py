@@ -57,7 +57,7 @@ def config_changes(base: Measurement, candidate: Measurement) -> list[Difference
     """The values of the resolved ds_configs that differ, by dotted name."""
     if base.config is None or candidate.config is None:
         return []
-    ours, theirs = dict(_flat(base.config)), dict(_flat(candidate.config))
+    ours, theirs = dict(flat(base.config)), dict(flat(candidate.config))
     return [
         Difference(aspect="config", name=name, base=ours.get(name, "-"), candidate=theirs.get(name, "-"))
         for name in sorted({*ours, *theirs})
@@ -65,10 +65,11 @@ def config_changes(base: Measurement, candidate: Measurement) -> list[Difference
     ]
 
 
-def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted names and values as words."""
     for name, each in value.items():
         if isinstance(each, Mapping) and each:
-            yield from _flat(each, f"{before}{name}.")
+            yield from flat(each, f"{before}{name}.")
         else:
             yield (
                 f"{before}{name}",

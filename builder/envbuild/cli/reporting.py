@@ -1,0 +1,106 @@
+"""The command report: what was measured, as a page, as JSON, or in short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from envbuild.cli import measures, output
+from envbuild.cli import options as opt
+
+if TYPE_CHECKING:
+    from envbuild.report.model import Report
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("report", epilog="Example: envbuild report M.json --baseline cpu-tiny -o report.html")(report)
+
+
+def report(
+    measurements: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MEASUREMENT]...", autocompletion=measures.names,
+            help="Files of envbuild profile, or names of baselines; without any, all baselines.",
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", "-b", metavar="BASE", autocompletion=measures.names,
+            help="What to compare with: a measurement, or a baseline's name; the baseline of the same key without it.",
+        ),
+    ] = None,
+    row: opt.RowOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write the page there; - is standard output."),
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print a summary; so it is without -o and --json, too.")] = False,
+    delta: Annotated[
+        str, typer.Option("--delta", metavar="SHARE", help="In the comparison, the change that matters.")
+    ] = "5%",
+    differs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--differs", metavar="WHAT", autocompletion=measures.aspects,
+            help="In what else than the image the two may differ, as in compare.",
+        ),
+    ] = None,
+    folder: measures.FolderOption = None,
+    project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
+    json: opt.JsonOption = False,
+) -> None:  # fmt: skip
+    """Make one page of measurements: steps, utilisation, memory, collectives, losses, findings, history, the matrix.
+
+    The page is one HTML file that needs no network and no script, in light and dark, on paper, and with a table behind
+    every drawing. What a device could not give is listed with the reason, and never drawn as 0.
+    """
+    from envbuild.cli import comparison
+    from envbuild.pipeline.reporting import Wish
+    from envbuild.pipeline.reporting import report as gather
+    from envbuild.profile import comparing
+    from envbuild.report import model
+    from envbuild.report.history import Given
+    from envbuild.report.judged import Base
+
+    if json and str(out) == "-":
+        raise typer.BadParameter("standard output is either --json or the page (-o -)")
+    asked = comparing.Asked(delta=comparison.share(delta), differs=comparison.aspects(differs or []))
+    place = measures.folder_of(folder, project)
+    wish = Wish(
+        given=tuple(
+            Given(name=Path(each).name, measurement=measures.named(each, place, project))
+            for each in dict.fromkeys(measurements or ())
+        ),
+        base=Base(name=Path(base).name, measurement=measures.named(base, place, project)) if base is not None else None,
+        row=row, folder=place, asked=asked,
+    )  # fmt: skip
+    found = gather(opt.workbench(project, host, engine), wish)
+    if out is not None:
+        _write(found, out)
+    if json:
+        output.document("report", report=model.as_dict(found))
+    elif text or out is None:
+        from envbuild.cli import reported
+
+        reported.show(found)
+        if out is None:
+            output.narrate("note: the whole of it, with charts: envbuild report ... -o report.html")
+
+
+def _write(found: Report, out: Path) -> None:
+    from envbuild import store
+    from envbuild.report import page
+
+    made = page.html(found)
+    if str(out) == "-":
+        output.result(made)
+        return
+    store.write_where_asked(out, made)
+    output.narrate(f"wrote {out}")
