@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from envbuild import own_variables
@@ -17,6 +18,8 @@ def main() -> None:
     if "PYDANTIC_DISABLE_PLUGINS" not in os.environ:
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
         own_variables.add("PYDANTIC_DISABLE_PLUGINS")
+    # What starting up makes stays: looking through it for garbage, again and again, is a twentieth of a short command.
+    gc.set_threshold(50_000)
     from envbuild.cli import main as command_line
 
     command_line()

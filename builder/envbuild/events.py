@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Where this is set, events go as lines of JSON into the file that it names, for whoever started the program.
-EVENTS_VARIABLE = "ENVBUILD_EVENTS"
 _FLAGS = re.compile(r"^((?:\[[^\]]*\] )?RUN)(?: --\S+)+ ")
 
 

@@ -56,3 +56,22 @@ def test_a_standard_input_that_is_closed_is_said(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="<stdin>: closed"):
         document.read("-")
+
+
+def test_the_mark_stands_under_the_word_behind_wide_letters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{"_": "日本", "zz": 1, "train_batch_size": 8}', encoding="utf-8")
+    run(path).tell(json=False, sarif=None, quiet=True)
+    lines = capsys.readouterr().out.splitlines()
+    shown = next(line for line in lines if '"zz"' in line)
+    mark = lines[lines.index(shown) + 1]
+    assert mark.index("^") == shown.index('"zz"') + 2
+
+
+def test_what_is_no_file_is_not_mended(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, TEXT.encode())
+    os.close(writing)
+    (said,) = run(Path(f"/dev/fd/{reading}")).unread
+    os.close(reading)
+    assert "no file that could be mended" in said[1].message

@@ -86,6 +86,7 @@ def test_a_key_on_the_wrong_level_is_sent_home() -> None:
     assert brief({"bf16": {"loss_scale": 0}}) == [("schema.place", "error", "bf16.loss_scale")]
     # A name that many sections have says nothing of where it belongs.
     assert brief({"enabled": True}) == [("schema.unknown", "error", "enabled")]
+    assert brief({"fp16": {"type": "bfloat16"}}, OLD) == [("schema.unknown", "error", "fp16.type")]
 
 
 def test_releases_differ_and_the_message_says_which_has_the_key() -> None:

@@ -13,10 +13,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from envbuild import __version__
+from envbuild import EVENTS_VARIABLE, __version__
 from envbuild.cli import failure, output
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, EnvbuildError, Interrupted
-from envbuild.events import EVENTS_VARIABLE
 
 # Every module with its commands, in the order of the help.
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -42,6 +41,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "trust": ("key", "verify"),
     "facts": ("facts",),
     "start": ("init",),
+}
+# What was left behind by Ctrl-C, by command.
+_INTERRUPTED = {
+    "": "nothing was tagged; the next run starts clean and reuses the cache",
+    "export": "no bundle was written; run it again: it goes on with what was fetched",
+    "profile": "no measurement was written",
+    "compare": "run it again: it goes on behind the launches that were made",
 }
 
 
@@ -139,9 +145,7 @@ def _outcome(*, as_json: bool) -> int:
             raise
         return failure.report(_usage(error), as_json=True)
     if code == INTERRUPTED:
-        message = "nothing was tagged; the next run starts clean and reuses the cache"
-        if sys.argv[1:2] == ["export"]:
-            message = "no bundle was written; run it again: it goes on with what was fetched"
+        message = _INTERRUPTED.get("".join(sys.argv[1:2]), _INTERRUPTED[""])
         if as_json:
             return failure.report(Interrupted(message), as_json=True)
         output.narrate(f"interrupted: {message}")

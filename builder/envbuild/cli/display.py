@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TextIO
 
+from envbuild import EVENTS_VARIABLE
 from envbuild.events import (
-    EVENTS_VARIABLE,
     Event,
     Note,
     PhaseDone,

@@ -8,9 +8,9 @@ import os
 import sys
 from typing import Any
 
+from envbuild import EVENTS_VARIABLE
 from envbuild.cli import output
 from envbuild.errors import EnvbuildError
-from envbuild.events import EVENTS_VARIABLE
 
 
 class Concluded(Exception):

@@ -200,9 +200,10 @@ def collective(
     """Start ranks on the nodes of this job's allocation, and hold their sums to the known answer."""
     import time
 
+    from envbuild import EVENTS_VARIABLE
     from envbuild.cli.display import make_sink
     from envbuild.errors import GATE
-    from envbuild.events import EVENTS_VARIABLE, PhaseDone, PhaseStarted
+    from envbuild.events import PhaseDone, PhaseStarted
     from envbuild.pipeline.collective import Expected, carry_out
 
     expected = Expected(world=world, nodes=nodes, seed=seed)

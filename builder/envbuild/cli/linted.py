@@ -80,6 +80,8 @@ class Run:
 
             path = Path(name)
             mode = path.stat().st_mode
+            if not stat.S_ISREG(mode):
+                raise InputError(f"{name}: no file that could be mended", hint="Print the mended text: --fix - < FILE")
             # A file is replaced, for which it need not be writable itself.
             if not os.access(path, os.W_OK):
                 raise InputError(
@@ -176,7 +178,7 @@ def _excerpt(document: Document, judged: Judged, colour: str, out: object) -> Se
     room = max(30, output.width() - len(str(place.line)) - 4)
     begin = 0 if len(line) <= room else max(0, min(place.column - 1 - _BEFORE, len(line) - room))
     shown = "".join(_plain(letter) for letter in line[begin : begin + room])
-    before = "".join("\t" if letter == "\t" else " " for letter in line[begin : place.column - 1])
+    before = "".join("\t" if letter == "\t" else " " * _columns(letter) for letter in line[begin : place.column - 1])
     first_line = document.text[place.start : place.end].splitlines()[:1]
     length = max(1, min(len(first_line[0]) if first_line else 1, room - (place.column - 1 - begin)))
     mark = output.paint("^" + "~" * (length - 1), colour, stream=out)
@@ -188,6 +190,13 @@ def _line(text: str) -> str:
     """A text with pieces of the file in it, for a terminal: nothing in it that it would obey, and no flood."""
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return "".join(letter if letter.isprintable() else "?" for letter in shown)
+
+
+def _columns(letter: str) -> int:
+    """How wide a terminal shows it: two columns for Chinese, Japanese and Korean."""
+    from unicodedata import east_asian_width
+
+    return 2 if not letter.isascii() and east_asian_width(letter) in "WF" else 1
 
 
 def _plain(letter: str) -> str:

@@ -32,8 +32,12 @@ def fix(document: Document, context: Context, *, wanted: frozenset[str] | None =
     """The document with everything mended that has one obvious remedy; ``wanted``: only what these rules find."""
     mended: list[Finding] = []
     for _ in range(_MOST):
+        # Of two equal keys a person says which one is meant, and then what is wrong with it.
+        twice = any(flaw.kind == "duplicate" for flaw in document.flaws)
         found = [
-            each for each in judge(document, context) if each.edits and (wanted is None or each.finding.rule in wanted)
+            each
+            for each in judge(document, context)
+            if each.edits and (wanted is None or each.finding.rule in wanted) and not (twice and not _of_text(each))
         ]
         if not found:
             break
@@ -49,7 +53,12 @@ def _together(found: Sequence[Judged]) -> Sequence[Judged]:
     end = -1
     for each in found:
         first, last = min(start for start, _, _ in each.edits), max(end for _, end, _ in each.edits)
-        if first > end and all(start < stop and new for start, stop, new in each.edits):
+        if first > end and (_of_text(each) or all(start < stop and new for start, stop, new in each.edits)):
             simple.append(each)
             end = last
     return simple or found[:1]
+
+
+def _of_text(judged: Judged) -> bool:
+    """Whether it is a comma or another letter too many."""
+    return judged.finding.rule.startswith("json.")

@@ -118,6 +118,8 @@ def _flawed(document: Document, flaw: Flaw, context: Context) -> Judged:
     if flaw.kind in _HJSON_HAS:
         why = "DeepSpeed reads its file as Hjson, which allows it; Hugging Face Trainer and Accelerate read JSON."
         severity = Severity.ERROR if context.fills_auto else Severity.WARNING
+    elif flaw.kind == "syntax":
+        why = "DeepSpeed reads its file as Hjson, which takes some of what is no JSON, and not as people expect it."
     elif flaw.kind == "duplicate":
         why = "DeepSpeed refuses such a file; Hugging Face Trainer and Accelerate take the last of the two."
     found = Finding(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +31,9 @@ def resolve(config: Mapping[str, Any], version: str) -> dict[str, Any]:
 
 def digest(config: Mapping[str, Any], version: str) -> str:
     """SHA-256 of the resolved configuration: the same for two files that mean the same to that release."""
+    # Not needed by those who only read a configuration, and not cheap: it brings OpenSSL.
+    import hashlib
+
     text = json.dumps(_numbers(resolve(config, version)), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from envbuild import __version__, evidence, process, store
+from envbuild import EVENTS_VARIABLE, __version__, evidence, process, store
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, InputError
-from envbuild.events import EVENTS_VARIABLE
 from envbuild.executors import Attempt, Ended, Node, RunFolder
 from envbuild.executors.runs import Seen
 from envbuild.executors.slurm import ATTEMPTS

@@ -17,11 +17,11 @@ SIZES = {
 _POOL = 8
 
 
-def parameters_of(name):
-    """How many parameters a size has."""
-    width, layers, _, vocabulary, length = SIZES[name]
+def parameters_of(name, length=None):
+    """How many parameters a size has; a longer sequence has more places."""
+    width, layers, _, vocabulary, usual = SIZES[name]
     block = 12 * width * width + 10 * width
-    return (2 * vocabulary + length) * width + layers * block + 2 * width
+    return (2 * vocabulary + (length or usual)) * width + layers * block + 2 * width
 
 
 def network(torch, name, length=None):

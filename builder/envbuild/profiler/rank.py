@@ -226,7 +226,7 @@ def run(job):
         },
         "threads": torch.get_num_threads(),
         "seconds": job.seconds,
-        "parameters": models.parameters_of(job.options.model),
+        "parameters": models.parameters_of(job.options.model, job.options.length),
     }
     job.common.attempt(about, "backend", lambda: str(torch.distributed.get_backend()))
     job.common.attempt(about, "device", lambda: job.seen.device(torch, job.device if job.cuda else "cpu"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from envbuild.dsconfig.context import Context
@@ -57,6 +56,8 @@ def mounted(view: View, context: Context) -> Iterator[Problem]:
             fix = "Name the folder that the NVMe disk is mounted on."
         else:
             said = f"nvme_path {setting.value!r} has to be a mounted disk, and writable, on every node"
+            import shlex
+
             fix = f"Look with: findmnt -T {shlex.quote(setting.value)}"
         yield setting.problem(
             WARNING, said, fix=fix, why="DeepSpeed makes the folder where it is missing, on whichever disk that is."

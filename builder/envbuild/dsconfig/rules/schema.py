@@ -24,6 +24,7 @@ ERROR, WARNING = Severity.ERROR, Severity.WARNING
 _REMARKS = ("_", "$", "//", "#", "comment")
 # Keys of so many sections that they say nothing of where one belongs.
 _COMMON = 3
+_PLAIN = ("type", "params")
 
 
 def walk(view: View) -> Iterator[tuple[str, Section, Node]]:
@@ -120,7 +121,7 @@ def _homes(schema: Schema, path: str, member: Member) -> tuple[str, ...]:
     """Where a key belongs that is in a wrong place; empty where too many places have one of its name."""
     homes = tuple(home for home in schema.homes(member.key) if home.rpartition(".")[0] != path)
     homes = tuple(home for home in homes if not home.startswith(("compression_training", "bfloat16")))
-    if len(homes) >= _COMMON:
+    if len(homes) >= _COMMON or member.key in _PLAIN:
         return ()
     # A section of that name in another section is another thing: "params", "enabled".
     top = tuple(home for home in homes if "." not in home)
@@ -134,13 +135,17 @@ def _move(view: View, node: Node, member: Member, parent: str) -> tuple[Edit, ..
     moved = section.find(member.key) if section else None
     if target is None or section is None or moved is None:
         return ()
-    # Where another spelling or an old name of it is there, the two would be refused together.
-    for each in target.members:
-        there = section.find(each.key)
-        now = there.deprecated.new if there and there.deprecated else there.name if there else ""
-        if now in moved.names:
-            return ()
+    # Where it is there already, under whichever of its names, the two would be refused together.
+    if any(
+        _today(there) in (moved.name, _today(moved)) for each in target.members if (there := section.find(each.key))
+    ):
+        return ()
     return move(view.document, node, member, target)
+
+
+def _today(key: Key) -> str:
+    """What a key is called now."""
+    return key.deprecated.new if key.deprecated and key.deprecated.new else key.name
 
 
 def removed(view: View, context: Context) -> Iterable[Problem]:
