@@ -253,6 +253,11 @@ def test_a_text_that_a_model_turns_into_a_number_is_one_to_every_rule() -> None:
     # What it turns into is judged, too, and pydantic 1 turns no text into a stage.
     assert ("schema.value", "error", "zero_optimization.stage") in brief(zero(stage="8"))
     assert ("schema.bounds", "error", "zero_optimization.reduce_bucket_size") in brief(zero(reduce_bucket_size="0"))
+    assert ("schema.bounds", "error", "zero_optimization.reduce_bucket_size") in brief(zero(reduce_bucket_size=False))
+    said = lint(
+        parse('{"bf16": {"enabled": 1}, "fp16": {"enabled": true}}'), Context(deepspeed=NEW, launcher=DEEPSPEED)
+    )
+    assert "precision.both" in {each.rule for each in said}, "1 is true"
     assert brief(zero(stage="3"), OLD) == [("schema.type", "error", "zero_optimization.stage")]
 
 

@@ -1,10 +1,10 @@
-"""Texts that DeepSpeed's models take for numbers and for true and false, as pydantic turns them."""
+"""Values of other types that DeepSpeed's models take for numbers and for true and false, as pydantic turns them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from envbuild.dsconfig.nodes import STRING, Node
+from envbuild.dsconfig.nodes import BOOLEAN, NUMBER, STRING, Node
 from envbuild.dsschema import Key
 
 # What JSON writes for each word that pydantic knows.
@@ -37,15 +37,22 @@ def uncountable(node: Node, key: Key, pydantic: int) -> bool:
 
 def read(node: Node, key: Key, pydantic: int) -> Any:
     """What a model makes of a value; what it refuses stays as it is written."""
-    if node.kind != STRING or not key.types or "string" in key.types:
+    if not key.types or "string" in key.types:
+        return node.value
+    first = key.types[0]
+    if node.kind == NUMBER and first == "boolean" and node.value in (0, 1) and "i" in key.takes:
+        return node.value == 1
+    if node.kind == BOOLEAN and "boolean" not in key.types and first in ("integer", "number") and "b" in key.takes:
+        return int(node.value)
+    if node.kind != STRING:
         return node.value
     word: str = node.value.strip()
-    if key.types[0] == "boolean":
+    if first == "boolean":
         said = WORDS.get(word.lower())
         return node.value if said is None or not set("nt") & set(key.takes) else said == "true"
     if not {"integer", "number"} & set(key.types) or "n" not in key.takes or uncountable(node, key, pydantic):
         return node.value
     value = number(word)
-    if value is None or (key.types[0] == "integer" and value != value // 1):
+    if value is None or (first == "integer" and value != value // 1):
         return node.value
-    return int(value) if key.types[0] == "integer" else value
+    return int(value) if first == "integer" else value
