@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def test_the_text_has_the_ladder_the_file_and_what_goes_with_it(cli: Any) -> Non
     assert re.search(r"(?m)^ZeRO-0 .* no$", done.out) and re.search(r"(?m)^ZeRO-1 .* yes, taken$", done.out)
     for piece in ("ZeRO-0: GPU, while the optimizer steps", "loading without zero.Init: a peak of 200.8 GiB",
                   "zero_optimization.reduce_bucket_size: 16777216", "h^2, h = 4,096", "What to measure next",
-                  "tokens a second", "deepspeed --num_gpus 8 train.py"):  # fmt: skip
+                  "tokens a second", "deepspeed --num_gpus 8 train.py --deepspeed_config ds_config.json"):  # fmt: skip
         assert piece in done.out, piece
     assert "Every formula" not in done.out
 
@@ -29,7 +30,7 @@ def test_nothing_is_wider_than_the_terminal(cli: Any) -> None:
         out = cli(*ASKED, "--offload", "parameters", "--explain", COLUMNS=str(columns)).out
         # Commands are lines to copy.
         long = [line for line in out.splitlines() if len(line) > columns]
-        wide = [line for line in long if not re.match(r" +(envbuild|deepspeed) ", line)]
+        wide = [line for line in long if not re.match(r" +(envbuild|deepspeed|export) ", line)]
         assert not wide, wide
 
 
@@ -65,6 +66,27 @@ def test_the_file_is_written_whole_and_never_over_another(cli: Any, project: Pat
     dangling.symlink_to(project / "elsewhere.json")
     assert cli(*ASKED, "-o", "link.json").code == 2 and not (project / "elsewhere.json").exists()
     assert cli(*ASKED, "-o", ".").code == 3
+    assert cli(*ASKED, "-o", "-").code == 2 and not (project / "-").exists()
+
+
+def test_the_cores_are_counted_by_a_command_that_can_be_pasted(cli: Any) -> None:
+    out = cli(*ASKED, "--offload", "optimizer", COLUMNS="100").out
+    command = next(line.strip() for line in out.splitlines() if "export OMP_NUM_THREADS" in line)
+    made = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["sh", "-c", f"{command}; echo $OMP_NUM_THREADS"], env=made, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip().isdigit() and done.stderr == ""
+
+
+def test_nothing_of_a_config_commands_the_terminal(cli: Any, project: Path) -> None:
+    kind = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1024}
+    for config in (
+        {**kind, "vocab_size": 1000, "model_type": "new\x1b[31m\n\x00"},
+        {**kind, "vocab\x1b[31m_size": 1000, "model_type": "llama"},
+    ):
+        (project / "config.json").write_text(json.dumps(config))
+        done = cli("tune", "--model-config", "config.json", *ASKED[2:])
+        assert "\\x1b[31m" in done.out + done.err
+        assert (done.out + done.err).replace("\n", "").isprintable()
 
 
 def test_what_does_not_fit_ends_with_5_and_the_changes_that_would_do(cli: Any, project: Path) -> None:

@@ -244,18 +244,33 @@ def test_bf16_is_taken_where_the_gpu_has_it() -> None:
         ({"params": "7b"}, "give one"),
         ({"deepspeed": "new"}, "is no version"),
         ({"row": "cpu", "deepspeed": "0.19.8"}, "give one"),
+        ({"row": "cpu"}, "uses no GPU"),
+        ({"deepspeed": "0.8.2"}, "nothing is known of releases before 0.8.3"),
+        ({"nvme": "7", "nvme_path": ""}, "no absolute path"),
+        ({"nvme": "7", "nvme_path": "swap"}, "no absolute path"),
+        ({"nvme": "7", "nvme_path": "/a\x1b[31m"}, r"'/a\x1b[31m'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
         answer(**changed)
-    assert message in refused.value.message
+    assert message in refused.value.message and refused.value.message.isprintable()
 
 
 def test_speeds_and_sizes() -> None:
     assert size("512GiB", "--ram") == 512 * GIB and size("512 GB", "--ram") == 512 * 10**9
     assert speed("7GB/s", "--nvme") == speed("7", "--nvme") == 7e9 and speed("500MB/s", "--nvme") == 5e8
     assert bits("400", "--network") == bits("400Gb/s", "--network") == 5e10
+
+
+def test_bits_are_no_bytes() -> None:
+    """56 Gb/s are 7 GB/s, whichever option they are given to; written small they are what the option usually takes."""
+    assert speed("56Gb/s", "--nvme") == speed("56 Gbit/s", "--nvme") == speed("7gb/s", "--nvme") == 7e9
+    assert bits("50GB/s", "--network") == bits("400gbps", "--network") == bits("400Gbps", "--network") == 5e10
+    assert speed("1GiB/s", "--link") == GIB
+    for wrong in ("7Pb/s", "7 GB/h", "7BG", "b", "7b/s", "1e9", "7,5", "٧"):
+        with pytest.raises(InputError, match="no speed"):
+            speed(wrong, "--nvme")
 
 
 def test_every_command_that_it_says_to_measure_with_is_one_that_there_is() -> None:
@@ -295,3 +310,40 @@ def test_what_no_zero_stage_divides_is_named() -> None:
     fast = answer(model="llama-3.1-70b", gpu="h200", nodes=2, ram="2TiB", network="3200")
     assert not any("Tensor parallelism" in each.text for each in fast.advice)
     assert answer().advice and not any("parallelism" in each.text for each in answer().advice)
+
+
+def test_nothing_is_advised_that_the_release_lacks() -> None:
+    """0.8.3 has no --bind_cores_to_rank, and 0.12.6 no set_z3_leaf_modules."""
+
+    def said(version: str) -> str:
+        found = answer(model="mixtral-8x7b", deepspeed=version, offload="optimizer").advice
+        return "\n".join(f"{each.text} {each.command}" for each in found)
+
+    oldest, middle, newest = said("0.8.3"), said("0.12.6"), said("0.19.8")
+    assert "--bind_cores_to_rank" not in oldest and "--bind_cores_to_rank" in middle and "OMP_NUM_THREADS" in oldest
+    assert "set_z3_leaf_modules(" not in middle and "wait for one another" in middle
+    assert "set_z3_leaf_modules(" in newest
+
+
+def test_what_an_older_release_takes_beyond_what_is_counted_is_said() -> None:
+    """Before 0.17.6 bf16 without ZeRO went to BF16_Optimizer, whose gradients are fp32 and stay."""
+
+    def told(**changed: Any) -> bool:
+        return any("gradients of bf16 in fp32" in note for note in answer(params="1b", model=None, **changed).notes)
+
+    assert told(gpus=1, deepspeed="0.16.9") and not told(gpus=1, deepspeed="0.17.6")
+    assert not told(gpus=1, deepspeed="0.16.9", dtype="fp16") and not told(gpus=8, deepspeed="0.16.9", stage=1)
+
+
+def test_what_to_measure_is_asked_of_the_same_release_and_of_one_node() -> None:
+    wish = {"model": "llama-2-70b", "gpu": "h100", "nodes": 2, "ram": "2TiB"}
+    found = answer(**wish, deepspeed="0.12.3", offload="nvme", nvme="7", nvme_path="/my drive")
+    lint_it, doctor, drive, *_ = [command for command, _ in measure(found)]
+    assert "--deepspeed 0.12.3" in lint_it and "--params 34.5b" in doctor and "'/my drive'" in drive
+    assert "--row h100-cu124" in measure(answer(**wish, row="h100-cu124"))[0][0]
+    assert "--params" not in measure(answer())[1][0], "nothing is offloaded: there is no room to look for"
+
+
+def test_a_network_between_no_nodes_is_said_to_have_no_part() -> None:
+    assert any(note.startswith("--network has no part") for note in answer(network="400").notes)
+    assert not any("--network" in note for note in answer(network="400", nodes=2).notes)

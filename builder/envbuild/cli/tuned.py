@@ -51,7 +51,8 @@ def _asked(tuned: Tuned) -> None:
     output.paragraph("Model:    ", f"{shape.name}: {shape.parameters / 1e9:,.4g}B parameters{used}, {shape.layers} "
                      f"layers of width {shape.hidden:,}")  # fmt: skip
     nodes = f"{machine.nodes} nodes of " if machine.nodes > 1 else ""
-    ram = f", {_gib(machine.ram)} GiB of host memory each" if machine.ram else ""
+    ram = f", {_gib(machine.ram)} GiB of host memory" if machine.ram else ""
+    ram += " on each node" if machine.ram and machine.nodes > 1 else ""
     output.paragraph(
         "Machine:  ", f"{nodes}{machine.gpus} x {machine.card.title} ({_gib(machine.card.memory)} GiB){ram}"
     )

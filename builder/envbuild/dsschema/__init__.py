@@ -4,7 +4,7 @@ The data (schema.json) is read out of DeepSpeed's own releases by extract and wr
 typed by hand. Between two releases that were read, the lower one answers.
 """
 
-from envbuild.dsschema.releases import DATE, NEWEST, SOURCE, VERSIONS, for_version, release
+from envbuild.dsschema.releases import DATE, NEWEST, SOURCE, VERSIONS, for_version, known, release
 from envbuild.dsschema.resolving import digest, resolve
 from envbuild.dsschema.types import Deprecation, Key, Schema, Section
 
@@ -19,6 +19,7 @@ __all__ = [
     "Section",
     "digest",
     "for_version",
+    "known",
     "release",
     "resolve",
 ]

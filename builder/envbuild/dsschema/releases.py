@@ -36,6 +36,20 @@ def release(version: str) -> tuple[int, ...]:
     return numbers + (0,) * (3 - len(numbers))
 
 
+def known(version: str) -> str:
+    """The version, where anything is known of it.
+
+    Raises:
+        InputError: It is no version, or an older one than the first that was read.
+    """
+    if release(version) < release(VERSIONS[0]):
+        raise InputError(
+            f"DeepSpeed {version}: nothing is known of releases before {VERSIONS[0]}",
+            hint=f"Say --deepspeed {VERSIONS[0]} for the oldest one that was read.",
+        )
+    return version
+
+
 @cache
 def for_version(version: str) -> Schema:
     """What a release knows: its own data, else that of the nearest lower release that was read."""

@@ -55,11 +55,7 @@ def context(wish: Wish, bench: Workbench | None) -> Context:
     version = wish.deepspeed
     if version is None:
         version = env.deepspeed.version if env else dsschema.NEWEST
-    if dsschema.release(version) < dsschema.release(dsschema.VERSIONS[0]):
-        raise InputError(
-            f"DeepSpeed {version}: nothing is known of releases before {dsschema.VERSIONS[0]}",
-            hint=f"Say --deepspeed {dsschema.VERSIONS[0]} for the oldest one that was read.",
-        )
+    dsschema.known(version)
     if wish.launcher is not None and wish.launcher not in LAUNCHERS:
         raise InputError(f"--with: '{wish.launcher}' is no launcher", hint=f"Say {', '.join(LAUNCHERS)}.")
     assumed = []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from envbuild.sizing.ladder import FILLED, Rung
 from envbuild.sizing.part import Need
 from envbuild.sizing.settings import ACCELERATE, DEEPSPEED, HF_TRAINER
+from envbuild.sizing.setup import Place
 
 if TYPE_CHECKING:
     from envbuild.pipeline.tuning import Tuned
+    from envbuild.sizing.tuning import Answer
 
 
 def as_dict(tuned: Tuned) -> dict[str, Any]:
@@ -91,16 +94,17 @@ def measure(tuned: Tuned) -> tuple[tuple[str, str], ...]:
     wish, answer = tuned.wish, tuned.answer
     assert answer.chosen is not None
     row = wish.row or "ENV"
-    count = f"{answer.question.shape.parameters / 1e9:.3g}b"
     file = "ds_config.json"
+    reads = f" --row {wish.row}" if wish.row else f" --deepspeed {wish.deepspeed}" if wish.deepspeed else ""
     machine = answer.question.machine
     nodes = f" --nodes {machine.nodes}" if machine.nodes > 1 else ""
+    on = f"--gpu {machine.card.name} --gpus {machine.gpus}{nodes}"
     found = [
         (
-            f"envbuild lint {file} --with {wish.launcher} --gpu {machine.card.name} --gpus {machine.gpus}{nodes}",
+            f"envbuild lint {file} --with {wish.launcher}{reads} {on}",
             "after every change that you make to it",
         ),
-        (f"envbuild doctor --params {count} --gpus {wish.gpus}", "is the host memory there, and what else stops it"),
+        (f"envbuild doctor{_share(answer)} --gpus {wish.gpus}", "is the host memory there, and what else stops it"),
         (f"envbuild profile {row} -- {_LAUNCHED[wish.launcher].format(gpus=wish.gpus, file=file)}",
             "your own training, step by step: its parts, and the memory of GPU and host, against the tables above"),
         ("nvidia-smi topo -m", "how the GPUs of a node are linked: NV is NVLink, PIX to SYS is PCIe and further"),
@@ -108,6 +112,14 @@ def measure(tuned: Tuned) -> tuple[tuple[str, str], ...]:
     if wish.gpus == 1:
         found.pop()
     if answer.chosen.nvme is not None:
-        path = wish.nvme_path or "/local_nvme"
+        path = shlex.quote(wish.nvme_path or "/local_nvme")
         found.insert(2, (f"envbuild doctor --nvme {path} --bench", "how fast the drive is, against --nvme"))
     return tuple(found)
+
+
+def _share(answer: Answer) -> str:
+    """The parameters that doctor is to look for room for: what one node offloads of them."""
+    assert answer.chosen is not None
+    if answer.chosen.setup.optimizer_place is Place.GPU:
+        return ""
+    return f" --params {answer.question.shape.parameters / answer.question.machine.nodes / 1e9:.3g}b"

@@ -15,19 +15,23 @@ from envbuild.matrix.merge import near
 from envbuild.pipeline.linting import size
 from envbuild.pipeline.workbench import Workbench
 from envbuild.sizing import cards, hf, known, tuning
-from envbuild.sizing.advice import Advice, advice, stuck
+from envbuild.sizing.advice import Able, Advice, advice, stuck
+from envbuild.sizing.ladder import gib
 from envbuild.sizing.settings import DEEPSPEED, LAUNCHERS, Setting, document, settings
 from envbuild.sizing.setup import Dtype, Machine
 from envbuild.sizing.shape import Shape
 from envbuild.sizing.tuning import OFFLOADS, Answer, Question, Target
 
 _NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*"
-_SPEED = re.compile(_NUMBER + r"(?:([KMGT])(i?)B(?:/s|ps)?)?", re.IGNORECASE)
-_BITS = re.compile(_NUMBER + r"(?:([MGT])b(?:it)?(?:/s|ps)?)?", re.IGNORECASE)
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_RATE = re.compile(_NUMBER + r"(?:([KMGTkmgt])([Ii]?)(B|b|[Bb]its?)(?:/[Ss]|[Pp][Ss])?)?")
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _BF16_SINCE = 8.0
 # deepspeed/runtime/zero/stage_1_and_2.py: 0.8.3 refuses fp32 gradients with reduce_scatter, 0.12.3 takes them.
 _SCATTERS_FP32 = "0.9.0"
+# The first of the releases that were read whose launcher has --bind_cores_to_rank, and that has z3_leaf_module.py.
+_BINDS, _LEAVES = "0.9.2", "0.13.1"
+# deepspeed/runtime/engine.py: up to 0.17.0 bf16 without ZeRO went to BF16_Optimizer, which keeps fp32 gradients.
+_FLAT_BF16 = "0.17.6"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,19 +116,46 @@ def tune(bench: Workbench, wish: Wish) -> Tuned:
     launcher = _word(wish.launcher, LAUNCHERS, "--with")
     version, row_notes = _version(bench, wish, card)
     schema = dsschema.for_version(version)
+    path = _mounted(wish.nvme_path)
     others = [cards.find(bench.facts, name) for name in cards.names(bench.facts)]
     answer = tuning.tune(question, others)
     made: tuple[Setting, ...] = ()
     if answer.chosen is not None:
         made = settings(
-            answer, launcher, wish.nvme_path or "/local_nvme", _knower(schema),
-            scatters_fp32=dsschema.release(version) >= dsschema.release(_SCATTERS_FP32),
+            answer, launcher, path, _knower(schema), scatters_fp32=_since(version, _SCATTERS_FP32),
         )  # fmt: skip
+    able = Able(binds_cores=_since(version, _BINDS), leaf_modules=_since(version, _LEAVES))
     return Tuned(
         wish=wish, answer=answer, deepspeed=version, schema_of=schema.measured, settings=made,
-        advice=advice(answer, launcher) if answer.chosen is not None else stuck(answer),
-        notes=(*shape.notes, *notes, *row_notes, *_about(question, wish, version)),
+        advice=advice(answer, launcher, able) if answer.chosen is not None else stuck(answer),
+        notes=(*shape.notes, *notes, *row_notes, *_about(question, wish, version), *_flat(answer, version)),
     )  # fmt: skip
+
+
+def _since(version: str, first: str) -> bool:
+    return dsschema.release(version) >= dsschema.release(first)
+
+
+def _mounted(path: str | None) -> str:
+    if path is None:
+        return "/local_nvme"
+    if not path.startswith("/") or not path.isprintable():
+        raise InputError(
+            f"--nvme-path: {path[:60]!r} is no absolute path", hint="Say where the drive is mounted: /local_nvme."
+        )
+    return path
+
+
+def _flat(answer: Answer, version: str) -> Iterable[str]:
+    """What older releases keep on a GPU beyond what is counted: with more GPUs their states, in shards, take less."""
+    question, chosen = answer.question, answer.chosen
+    alone = question.machine.world == 1 and question.dtype is Dtype.BF16 and not _since(version, _FLAT_BF16)
+    if chosen is not None and chosen.setup.stage == 0 and alone:
+        most = 4 * question.shape.parameters
+        yield (
+            f"without ZeRO DeepSpeed {version} keeps the gradients of bf16 in fp32 all the time: up to {gib(most)} "
+            "more than is counted here while activations are kept; say --micro-batch where that is too much"
+        )
 
 
 def _knower(schema: dsschema.Schema) -> Any:
@@ -168,12 +199,15 @@ def _version(bench: Workbench, wish: Wish, card: cards.Card) -> tuple[str, tuple
         raise InputError("--row and --deepspeed each say which DeepSpeed it is: give one")
     if wish.row is not None:
         row = bench.matrix.get(wish.row)
-        if row.accelerator == "cuda" and card.gpu not in row.gpus:
+        if row.accelerator == "cpu":
+            raise InputError(
+                f"--row {row.name} trains on the CPU, and uses no GPU", hint="Name a row with CUDA, or --deepspeed V."
+            )
+        if card.gpu not in row.gpus:
             return row.deepspeed.version, (f"row {row.name} is made for {', '.join(row.gpus)}, not for {card.title}",)
         return row.deepspeed.version, ()
     if wish.deepspeed is not None:
-        dsschema.release(wish.deepspeed)
-        return wish.deepspeed, ()
+        return dsschema.known(wish.deepspeed), ()
     return dsschema.NEWEST, ()
 
 
@@ -197,6 +231,8 @@ def _about(question: Question, wish: Wish, version: str) -> Iterable[str]:
         yield f"DeepSpeed {version} was not read: its keys are taken to be those of {dsschema.NEWEST}"
     if wish.nvme_path is not None and wish.nvme is None:
         yield "--nvme-path without --nvme: the NVMe is used only where its speed is given too"
+    if wish.network is not None and wish.nodes == 1:
+        yield "--network has no part in it: there is one node"
 
 
 def _word(word: str, known_words: Iterable[str], option: str) -> str:
@@ -207,29 +243,32 @@ def _word(word: str, known_words: Iterable[str], option: str) -> str:
 
 
 def speed(text: str, option: str) -> float:
-    """Bytes a second of ``7GB/s``, or of ``7``, which are GB/s.
+    """Bytes a second of ``7GB/s``, of ``56Gb/s``, or of ``7``, which are GB/s.
 
     Raises:
         InputError: It is no speed.
     """
-    match = _SPEED.fullmatch(text.strip())
-    unit, binary = (match[2] or "g", match[3]) if match else ("g", None)
-    count = float(match[1]) * (1024 if binary else 1000) ** _POWERS[unit.lower()] if match else 0
-    if not 1e6 <= count <= 1e13:
-        raise InputError(f"{option}: {text[:40]!r} is no speed", hint="Say GB a second, such as 7 or 7GB/s.")
-    return count
+    return _rate(text, option, "B", "Say GB a second, such as 7 or 7GB/s.")
 
 
 def bits(text: str, option: str) -> float:
-    """Bytes a second of ``400Gb/s``, or of ``400``, which are Gb/s.
+    """Bytes a second of ``400Gb/s``, of ``50GB/s``, or of ``400``, which are Gb/s.
 
     Raises:
         InputError: It is no speed.
     """
-    match = _BITS.fullmatch(text.strip())
-    count = float(match[1]) * 1000 ** _POWERS[(match[2] or "g").lower()] / 8 if match else 0
+    return _rate(text, option, "b", "Say Gb a second, such as 400 or 400Gb/s.")
+
+
+def _rate(text: str, option: str, usual: str, hint: str) -> float:
+    """A b is a bit and a B is a byte; where all is written small (``7gb/s``), and without a unit, what is usual."""
+    match = _RATE.fullmatch(text.strip())
+    unit, binary, what = (match[2] or "g", match[3], match[4] or usual) if match else ("g", "", usual)
+    small = what == "b" and unit.islower()
+    bit = (usual if small else what[0]) == "b" or len(what) > 1
+    count = float(match[1]) * (1024 if binary else 1000) ** _POWERS[unit.lower()] / (8 if bit else 1) if match else 0
     if not 1e6 <= count <= 1e13:
-        raise InputError(f"{option}: {text[:40]!r} is no speed of a network", hint="Say Gb a second, such as 400.")
+        raise InputError(f"{option}: {text[:40]!r} is no speed", hint=hint)
     return count
 
 
@@ -240,6 +279,8 @@ def write(path: Path, tuned: Tuned, *, force: bool) -> None:
         InputError: There is a file already, and nobody said that it may go.
         EngineError: It cannot be written.
     """
+    if str(path) == "-":
+        raise InputError("-o -: the answer goes to stdout", hint="Name a file, or take config of --json.")
     if not force and (path.is_file() or path.is_symlink()) and not path.is_dir():
         raise InputError(f"{path} is there already", hint="Name another file, or say --force to write over it.")
     store.write_where_asked(path, tuned.text)

@@ -33,15 +33,23 @@ class Advice:
     verified: bool = True
 
 
-def advice(answer: Answer, launcher: str) -> tuple[Advice, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Able:
+    """What the DeepSpeed release has."""
+
+    binds_cores: bool = True
+    leaf_modules: bool = True
+
+
+def advice(answer: Answer, launcher: str, able: Able) -> tuple[Advice, ...]:
     """Everything that goes with the answer, the most urgent first."""
     assert answer.chosen is not None
     setup, machine = answer.chosen.setup, answer.question.machine
     return (
         *_nvme(answer, setup),
         *_loading(answer, launcher, setup),
-        *_model(answer, launcher, setup),
-        *_launching(machine, launcher, setup),
+        *_model(answer, launcher, setup, able),
+        *_launching(machine, launcher, setup, able),
         *_nccl(machine),
         *_parallelism(answer, setup),
     )
@@ -52,9 +60,9 @@ def _nvme(answer: Answer, setup: Setup) -> Iterator[Advice]:
         yield Advice(
             subject="nvme", source="measured with DeepSpeed 0.19.8 on the CPU accelerator",
             text="the last resort. With the optimizer on NVMe DeepSpeed 0.19.8 trains wrong, silently, where a "
-            f"gradient's share is no multiple of 512 bytes; with these tensors and {answer.question.machine.world} "
-            "ranks all are. Whoever freezes, adds or splits tensors (LoRA, a new token) asks again. Compare the first "
-            "steps with a smaller model's that is not swapped.",
+            "gradient's share is no multiple of 512 bytes; with these tensors and a world of "
+            f"{answer.question.machine.world} all are. Whoever freezes, adds or splits tensors (LoRA, a new token) "
+            "asks again. Compare the first steps with a smaller model's that is not swapped.",
         )  # fmt: skip
 
 
@@ -84,7 +92,7 @@ def _loading(answer: Answer, launcher: str, setup: Setup) -> Iterator[Advice]:
         )  # fmt: skip
 
 
-def _model(answer: Answer, launcher: str, setup: Setup) -> Iterator[Advice]:
+def _model(answer: Answer, launcher: str, setup: Setup, able: Able) -> Iterator[Advice]:
     if setup.recompute:
         command = "--gradient_checkpointing true" if launcher == HF_TRAINER else "model.gradient_checkpointing_enable()"
         yield Advice(
@@ -95,9 +103,12 @@ def _model(answer: Answer, launcher: str, setup: Setup) -> Iterator[Advice]:
     if answer.question.shape.experts and setup.stage == 3:
         yield Advice(
             subject="model", source="deepspeed/utils/z3_leaf_module.py",
-            command="deepspeed.utils.set_z3_leaf_modules(model, [MOE_BLOCK_CLASS])",
+            command="deepspeed.utils.set_z3_leaf_modules(model, [MOE_BLOCK_CLASS])" if able.leaf_modules else "",
             text="a mixture of experts under ZeRO-3: ranks use different experts, and wait for one another for ever. "
-            "Make each block of experts a leaf, so that it is gathered as a whole",
+            + (
+                "Make each block of experts a leaf, so that it is gathered as a whole" if able.leaf_modules else
+                "This release of DeepSpeed has nothing against it; 0.13.1 has set_z3_leaf_modules. Take that, or ZeRO-2"
+            ),
         )  # fmt: skip
     if launcher == ACCELERATE and setup.optimizer_place is not Place.GPU:
         yield Advice(
@@ -107,12 +118,11 @@ def _model(answer: Answer, launcher: str, setup: Setup) -> Iterator[Advice]:
         )  # fmt: skip
 
 
-def _launching(machine: Machine, launcher: str, setup: Setup) -> Iterator[Advice]:
+def _launching(machine: Machine, launcher: str, setup: Setup, able: Able) -> Iterator[Advice]:
     on_cpu = setup.optimizer_place is not Place.GPU
+    binds = on_cpu and able.binds_cores
     nodes = f" --num_nodes {machine.nodes} --hostfile HOSTS" if machine.nodes > 1 else ""
-    script = {DEEPSPEED: "train.py", HF_TRAINER: "train.py --deepspeed ds_config.json", ACCELERATE: "train.py"}[
-        launcher
-    ]
+    option = "--deepspeed" if launcher == HF_TRAINER else "--deepspeed_config"
     if launcher == ACCELERATE:
         yield Advice(
             subject="launcher", source="accelerate launch --help", verified=False,
@@ -121,18 +131,19 @@ def _launching(machine: Machine, launcher: str, setup: Setup) -> Iterator[Advice
             text="the batch sizes are the file's",
         )  # fmt: skip
     else:
-        bind = " --bind_cores_to_rank" if on_cpu else ""
+        bind = " --bind_cores_to_rank" if binds else ""
         yield Advice(
             subject="launcher", source="deepspeed/launcher/runner.py",
-            command=f"deepspeed{nodes} --num_gpus {machine.gpus}{bind} {script}",
+            command=f"deepspeed{nodes} --num_gpus {machine.gpus}{bind} train.py {option} ds_config.json",
             text="one process for each GPU" + (
                 "; --bind_cores_to_rank needs numactl, divides the physical cores among the ranks, sets "
-                "OMP_NUM_THREADS, and keeps a rank's memory on the NUMA node of its cores" if on_cpu else ""
+                "OMP_NUM_THREADS, and keeps a rank's memory on the NUMA node of its cores" if binds else ""
             ),
         )  # fmt: skip
     if on_cpu:
         yield Advice(
-            subject="cores", command="export OMP_NUM_THREADS=$((PHYSICAL_CORES / GPUS))",
+            subject="cores", command="export OMP_NUM_THREADS=$(("
+            f"$(lscpu -bp=CORE,SOCKET | sort -u | grep -vc '#') / {machine.gpus}))",
             text="the optimizer runs on the CPU. torchrun gives every process one thread unless OMP_NUM_THREADS is "
             "set. DeepSpeed's authors measured 3.08 s a step without bound cores and 2.38 s with (3B parameters, 2 "
             "A100, 128 cores)",
@@ -187,7 +198,7 @@ def _parallelism(answer: Answer, setup: Setup) -> Iterator[Advice]:
         yield Advice(subject="parallelism", source="formulae of --explain", verified=False, text=text)
     elif machine.nodes > 1 and not machine.network:
         yield Advice(
-            subject="time", source="formulae of --explain", command="--network GB/S",
+            subject="time", source="formulae of --explain", command="--network 400",
             text=f"each rank moves {gib(answer.copies.part(copies.NETWORK))} in collectives a step; with --network "
             "(Gb/s of a node) the answer says what that takes",
         )  # fmt: skip

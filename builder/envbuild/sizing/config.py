@@ -105,7 +105,7 @@ class Fields:
             return
         close = [self._close(name) for name in dict.fromkeys(self._missing)]
         near = next((word for word in close if word), None)
-        hint = f"{near[0]} is there: did you mean {near[1]}?" if near else "give the config.json of the model itself"
+        hint = f"{near[0]!r} is there: did you mean {near[1]}?" if near else "give the config.json of the model itself"
         raise InputError("\n".join(lines), hint=hint)
 
     def _close(self, missing: str) -> tuple[str, str] | None:

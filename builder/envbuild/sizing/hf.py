@@ -107,7 +107,9 @@ def _unknown(fields: Fields, name: str, family: str) -> Shape:
         kind = "deepseek_v3" if fields.has("kv_lora_rank") else "qwen3_moe" if _narrow(fields) else "mixtral"
     stack = DECODERS[kind](fields)
     fields.check()
-    note = f"nothing is known of model_type {family or '(none)'}: counted as {kind}"
+    # A text of the file is shown with its escapes, or it would command the terminal.
+    told = repr(family[:60]) if family else "(none)"
+    note = f"nothing is known of model_type {told}: counted as {kind}"
     return decoder.shape(stack, name, family, verified=False, notes=(note,))
 
 

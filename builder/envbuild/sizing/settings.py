@@ -95,7 +95,7 @@ def _batch(answer: Answer, launcher: str) -> Iterator[Setting]:
     assert answer.chosen is not None
     setup, world = answer.chosen.setup, answer.question.machine.world
     micro, steps = setup.micro_batch, setup.accumulation
-    told = f"micro-batch {micro} x accumulation {steps} x {world} GPUs"
+    told = f"micro-batch {micro} x accumulation {steps} x {_gpus(world)}"
     for path, value, why, option in (
         ("train_batch_size", answer.global_batch, "the product, or DeepSpeed does not start", ""),
         ("train_micro_batch_size_per_gpu", micro, _reason(answer.why[1]), f"--per_device_train_batch_size {micro}"),
@@ -261,7 +261,7 @@ def _offload(answer: Answer, nvme_path: str) -> Iterator[Setting]:
                 path=f"{at}.buffer_size", value=setup.buffer_size, source=_OFFLOAD,
                 why="a buffer holds the largest share of a tensor, or the default where that is less",
                 formula=f"max(1e8, {number(answer.question.shape.largest_weight.size)} / "
-                f"{answer.question.machine.world} GPUs)",
+                f"{_gpus(answer.question.machine.world)})",
             )  # fmt: skip
         yield Setting(path=f"{at}.pin_memory", value=True, why=pinned, source=_OFFLOAD)
     if Place.NVME in (setup.optimizer_place, setup.parameter_place):
@@ -283,6 +283,10 @@ def _because(answer: Answer, what: str) -> str:
     if answer.question.target is Target.FIT:
         return f"{what}: the GPU keeps room (--target fit)"
     return f"{what} would not fit the GPU"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
 def _mib(value: float) -> str:
