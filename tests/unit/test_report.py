@@ -145,7 +145,7 @@ def test_the_figures_are_those_of_the_measurement() -> None:
 def test_what_was_not_measured_is_said_with_its_reason_and_never_drawn() -> None:
     report = reported(full())
     said = missing(report)
-    assert said["GPU"] == said["PCIe receive"] == "there is no GPU"
+    assert said["GPU use"] == said["PCIe receive"] == "there is no GPU"
     assert (
         said["disk read"]
         == said["disk write"]
@@ -240,6 +240,10 @@ def test_many_ranks_are_a_few_lines_and_the_slowest_bars() -> None:
     bars = found["m1-ranks"]
     assert len(bars.rows) == 60 and len(bars.drawn(bars.charts[0])) == 48
     assert [row[0] for row in bars.rows[:2]] == [59, 58] and "48 slowest" in bars.notes[0]
+    many = full(ranks=60).model_dump(by_alias=True)
+    many["launches"][0]["ranks"][57]["memory"] = {"host_peak_bytes": 1 << 31}
+    peaks = tables(reported(Measurement.model_validate(many)))["m1-peaks"]
+    assert peaks.rows[0] == (57, 1 << 31) and "48 with the highest peaks" in peaks.notes[0]
 
 
 def test_a_long_series_is_thinned_by_means_and_says_so() -> None:
@@ -254,6 +258,20 @@ def test_a_long_series_is_thinned_by_means_and_says_so() -> None:
     assert found["m1-sampled"].rows[0][1:5] == (0.0, pytest.approx(499.5), 999.0, 1000), (
         "the extremes are of all samples"
     )
+
+
+def test_every_panel_is_on_the_same_seconds() -> None:
+    made = full().model_dump(by_alias=True)
+    for each in made["launches"][0]["ranks"]:
+        each["steps"]["at"] = [0.1, 0.6, 0.8, None, 1.2]
+    found = tables(reported(Measurement.model_validate(made)))
+    panels = [table for name, table in found.items() if "-axis-" in name]
+    assert [each.id for each in panels] == ["m1-axis-steps", "m1-axis-cpu", "m1-axis-memory"]
+    assert {chart.bounds for table in panels for chart in table.charts} == {(0.0, 1.5)}
+    # Step 3 has no place on the axis; the others have theirs, each beside the time that it took.
+    assert [row[:2] for row in panels[0].rows] == [(0.1, 0.5), (0.6, 0.2), (0.8, 0.21), (1.2, 0.2)]
+    frames = {re.search(r'd="(M [^"]*)"', charts.draw(each, each.charts[0], "x"))[1] for each in panels}  # type: ignore[index]
+    assert len(frames) == 1, "and the same place on the page"
 
 
 def test_every_kind_of_sample_has_its_place() -> None:

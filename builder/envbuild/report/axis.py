@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import get_args
@@ -30,7 +31,7 @@ PANELS = (
     _Panel(id="process-memory", title="Host memory of each process", unit="bytes", kinds=("process_memory_bytes",)),
     _Panel(id="disk", title="Disk", unit="rate", kinds=("disk_read", "disk_write")),
     _Panel(id="network", title="Network", unit="rate", kinds=("network_receive", "network_send")),
-    _Panel(id="gpu", title="GPU", unit="percent", kinds=("gpu_percent",)),
+    _Panel(id="gpu", title="GPU utilisation", unit="percent", kinds=("gpu_percent",)),
     _Panel(id="gpu-memory", title="GPU memory", unit="bytes", kinds=("gpu_memory_bytes",)),
     _Panel(id="clocks", title="GPU clocks", unit="hertz", kinds=("gpu_clock_hz", "gpu_memory_clock_hz")),
     _Panel(id="power", title="GPU power", unit="watts", kinds=("gpu_power_watts",)),
@@ -45,7 +46,8 @@ _UNITS = frozenset({"percent", "bytes", "hz", "watts", "celsius"})
 
 def spoken(kind: Kind) -> str:
     """A kind in words, without its unit, which stands beside it."""
-    return " ".join(_NAMES.get(each, each) for each in kind.split("_") if each not in _UNITS)
+    use = ["use"] if kind.endswith("_percent") else []
+    return " ".join([*(_NAMES.get(each, each) for each in kind.split("_") if each not in _UNITS), *use])
 
 
 def section(measurement: Measurement, name: str) -> Section:
@@ -59,7 +61,7 @@ def section(measurement: Measurement, name: str) -> Section:
     number = 1 + list(measurement.launches).index(launch)
     present = {each.kind for each in launch.samples.series if series.known(each.values)}
     lacking = [(spoken(each), each) for each in KINDS if each not in present]
-    tables = [_summary(launch, name)]
+    tables = [_summary(launch, name), *_steps(launch, name)]
     tables += [table for panel in PANELS if (table := _panel(launch, panel, name)) is not None]
     return Section(
         id=f"{name}-axis",
@@ -91,17 +93,40 @@ def _summary(launch: Launch, name: str) -> Table:
     )  # fmt: skip
 
 
+def _steps(launch: Launch, name: str) -> list[Table]:
+    """The steps on the same axis: what a device did can be seen beside what the training did."""
+    placed = {rank.rank: rank.steps for rank in launch.ranks if rank.steps.at and rank.steps.seconds}
+    if not placed:
+        return []
+    first = placed[min(placed)]
+    rows = [place for place, at in enumerate(first.at) if at is not None]
+    at = [each for each in first.at if each is not None]
+    columns = {
+        number: [steps.seconds[place] if place < len(steps.seconds) else None for place in rows]
+        for number, steps in placed.items()
+    }
+    return [
+        series.table(
+            f"{name}-axis-steps", "Steps", (Column(name="seconds", unit="number"), at), series.ranks(columns),
+            unit="seconds", title="Steps, where each began", bounds=_bounds(launch.samples.at),
+        )
+    ]  # fmt: skip
+
+
+def _bounds(at: Sequence[float]) -> tuple[float, float] | None:
+    """Every panel is as wide in seconds as the others: that is what makes it one axis."""
+    return (min(at[0], 0.0), at[-1]) if at[-1] > 0 else None
+
+
 def _panel(launch: Launch, panel: _Panel, name: str) -> Table | None:
     chosen = [each for each in launch.samples.series if each.kind in panel.kinds and series.known(each.values)]
     if not chosen:
         return None
     columns = _columns(chosen, launch)
     at = launch.samples.at
-    # Every panel is as wide in seconds as the others: that is what makes it one axis.
-    bounds = (min(at[0], 0.0), at[-1]) if at[-1] > 0 else None
     return series.table(
         f"{name}-axis-{panel.id}", panel.title, (Column(name="seconds", unit="number"), at), columns, unit=panel.unit,
-        title=panel.title, bounds=bounds,
+        title=panel.title, bounds=_bounds(at),
     )  # fmt: skip
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # Points: as wide as a narrow window scaled a little, so that letters stay readable in both.
 _WIDE = 7.2
+# So many bars have room for names of the usual size, and so many lines for their usual width.
+_THICK = 16
+_FEW = 4
 _DASHES = ("solid", "dashed", "dashdot", "dotted")
 _SCALES: dict[Unit, tuple[tuple[str, float], ...]] = {
     "seconds": (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)),
@@ -54,9 +57,13 @@ def draw(table: Table, chart: Chart, identity: str) -> str:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_style(identity))
-        height = max(1.1, 0.7 + 0.26 * len(rows)) if chart.kind == "bars" else 2.2
-        figure = Figure(figsize=(_WIDE, height), layout="constrained")
+        each = 0.26 if len(rows) <= _THICK else 0.14
+        height = max(1.1, 0.7 + each * len(rows)) if chart.kind == "bars" else 2.2
+        figure = Figure(figsize=(_WIDE, height), layout="constrained" if chart.kind == "bars" else None)
         FigureCanvasSVG(figure)
+        if chart.kind == "lines":
+            # Equal margins: drawings over the same seconds stand exactly under one another.
+            figure.subplots_adjust(left=0.105, right=0.985, top=0.96, bottom=0.21)
         axes = figure.add_subplot()
         (_bars if chart.kind == "bars" else _lines)(axes, table, chart, rows)
         out = io.StringIO()
@@ -95,7 +102,7 @@ def _bars(axes: Axes, table: Table, chart: Chart, rows: Sequence[Sequence[Value]
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="y", length=0, labelsize=10 if len(rows) <= _THICK else 7.5)
     axes.set_xlabel(name)
 
 
@@ -116,6 +123,7 @@ def _lines(axes: Axes, table: Table, chart: Chart, rows: Sequence[Sequence[Value
         axes.plot(
             [math.nan if each is None else each for each in across], values,
             color=svg.sentinel(f"c-{line.colour}"), linestyle=_DASHES[number % len(_DASHES)],
+            linewidth=1.6 if len(columns) <= _FEW else 1.0,
             marker="o" if single or len(rows) <= 30 else None, markersize=3.5,
         )  # fmt: skip
     if chart.bounds is not None:

@@ -129,7 +129,7 @@ def key(measurement: Measurement, base: Base | None, name: str) -> Section:
         ("measured by", origin.kind), ("files", ", ".join(origin.files) or None), ("command", origin.command),
         ("probe", about.probe), ("envbuild", origin.envbuild),
     ]  # fmt: skip
-    tables = [_text_table(f"{name}-key-figures", "What was measured", ("what", "value"), rows)]
+    tables = [_text_table(f"{name}-key-figures", "Key and origin", ("what", "value"), rows)]
     if base is not None:
         changes = keys.config_changes(base.measurement, measurement)
         columns = ("setting", "baseline", "this")

@@ -50,12 +50,17 @@ def _peaks(memory_: Memory) -> Iterable[tuple[str, int]]:
 
 
 def _memory_table(found: dict[int, dict[str, int]], columns: list[str], name: str) -> Table:
-    charts = []
+    charts, drawn = [], []
     for title, choices in _DRAWN:
         figure = next((each for each in choices if each in columns), None)
         if figure is not None:
+            drawn.append(figure)
             line = Line(column=1 + columns.index(figure), name=_MEMORY[figure], colour="0")
             charts.append(Chart(kind="bars", title=title, lines=(line,)))
+    order = sorted(found)
+    if len(order) > 48:
+        # A device's memory is what runs out first.
+        order.sort(key=lambda rank: [-found[rank].get(figure, 0) for figure in reversed(drawn)])
     return Table(
         id=f"{name}-peaks",
         caption="Peaks of every rank",
@@ -66,8 +71,11 @@ def _memory_table(found: dict[int, dict[str, int]], columns: list[str], name: st
                 for each in columns
             ),
         ),
-        rows=tuple((rank, *(row.get(each) for each in columns)) for rank, row in sorted(found.items())),
-        notes=("The highest of all launches. Resident memory has what processes share in each of them.",),
+        rows=tuple((rank, *(found[rank].get(each) for each in columns)) for rank in order),
+        notes=(
+            *((f"Of {len(found)} ranks the 48 with the highest peaks are drawn.",) if len(found) > 48 else ()),
+            "The highest of all launches. Resident memory has what processes share in each of them.",
+        ),
         charts=tuple(charts),
         folded=len(found) > 16,
     )
