@@ -179,7 +179,7 @@ def test_a_users_own_style_changes_nothing() -> None:
 
     table = tables(reported(full()))["m1-ranks"]
     before = charts.draw(table, table.charts[0], "x")
-    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.facecolor": "pink"}):
+    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.linewidth": 9.0}):
         assert charts.draw(table, table.charts[0], "x") == before
         assert matplotlib.rcParams["font.size"] == 30, "and theirs is what it was"
 
