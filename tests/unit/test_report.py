@@ -8,6 +8,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ def missing(report: Report) -> dict[str, str]:
     }
 
 
-CASES = {
+CASES: dict[str, Callable[[], Report]] = {
     "everything": lambda: reported(full(), full(side="base")),
     "one rank": lambda: reported(full(ranks=1)),
     "many ranks": lambda: reported(full(ranks=60)),
@@ -89,6 +90,24 @@ CASES = {
     "a step of no time": lambda: reported(measurement(launch([0.0]))),
     "nothing but a log's losses": lambda: reported(
         measurement({"ranks": [{"rank": 0, "steps": {"number": [10, 20], "loss": [2.5, 2.25]}}]})
+    ),
+    "the largest there is": lambda: reported(
+        measurement(
+            {
+                "ranks": [
+                    {
+                        "rank": 2**63 - 1,
+                        "steps": {"number": [2**63 - 1], "seconds": [1e12], "loss": [1e300]},
+                        "memory": {"host_peak_bytes": 2**63 - 1, "gpu_peak_bytes": 0},
+                        "collectives": [{"op": "all_reduce", "count": 2**63 - 1, "bytes": 2**63 - 1}] * 3,
+                    },
+                ],
+                "samples": {"at": [-1e30, 1e30], "series": [{"kind": "disk_read", "values": [1e30, -1e30]}]},
+            }
+        )
+    ),
+    "samples out of order": lambda: reported(
+        measurement({"samples": {"at": [3.0, -1.0], "series": [{"kind": "cpu_percent", "values": [1.0, 2.0]}]}})
     ),
     "two": lambda: build(
         [Subject(given=Given(name=name, measurement=full(side=name))) for name in ("base", "candidate")],

@@ -95,9 +95,13 @@ def report(
 
 
 def _write(found: Report, out: Path) -> None:
+    import logging
+
     from envbuild import store
     from envbuild.report import page
 
+    # It tells that it looks for fonts, and that a home cannot be written: nothing that a reader could act on.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     made = page.html(found)
     if str(out) == "-":
         output.result(made)

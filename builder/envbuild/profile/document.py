@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from envbuild.model.words import Frozen, Line, Word
-from envbuild.profile.figures import Bytes, Count, Number, Rank, Samples, Seconds
+from envbuild.profile.figures import Bytes, Count, Number, Rank, Samples, Seconds, Seed, Several
 from envbuild.profile.numbers import read_number
 
 SCHEMA: Literal["envbuild.profile/1"] = "envbuild.profile/1"
@@ -66,8 +66,8 @@ class Key(Frozen):
     model: Line | None = None
     probe: Line | None = None
     hardware: Hardware = Hardware()
-    world_size: Annotated[int, Field(ge=1)] | None = None
-    nodes: Annotated[int, Field(ge=1)] | None = None
+    world_size: Several | None = None
+    nodes: Several | None = None
     deepspeed: Line | None = None
     torch: Line | None = None
     nccl: Line | None = None
@@ -127,9 +127,9 @@ class Structure(Frozen):
         devices: Where what lives, such as ``{"parameters": "cpu", "optimizer_class": "DeepSpeedCPUAdam"}``.
     """
 
-    steps: Annotated[int, Field(ge=1)] | None = None
+    steps: Several | None = None
     collectives: tuple[StructuralCollective, ...] = ()
-    parameters: Annotated[int, Field(ge=1)] | None = None
+    parameters: Several | None = None
     host_tensor_bytes: Bytes | None = None
     checkpoint_bytes: Bytes | None = None
     parity: tuple[Parity, ...] = ()
@@ -160,9 +160,9 @@ class Launch(Frozen):
     pass_: Pass = Field("timing", alias="pass")
     started: AwareDatetime | None = None
     turn: Turn | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     warmup: Count = 0
-    interval: Annotated[int, Field(ge=1)] | None = None
+    interval: Several | None = None
     samples_per_step: Count | None = None
     tokens_per_step: Count | None = None
     ranks: tuple[Rank, ...] = ()

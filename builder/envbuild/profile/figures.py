@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from envbuild.model.words import Frozen, Line, Word
 from envbuild.profile.numbers import read_number, write_number
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Bytes = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+# Bounds that no training reaches, so that sums and means of figures are numbers, whoever wrote the file.
+_WHOLE, _LARGE, _LOSS = 2**63 - 1, 1e30, 1e300
+
+
+def _finite(value: float) -> float:
+    if math.isfinite(value) and abs(value) > _LOSS:
+        raise ValueError(f"no loss or error is beyond {_LOSS:g}")
+    return value
+
+
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, le=_LARGE, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(ge=0, le=_WHOLE)]
+Count = Annotated[int, Field(ge=0, le=_WHOLE)]
+Several = Annotated[int, Field(ge=1, le=_WHOLE)]
+Seed = Annotated[int, Field(ge=-_WHOLE, le=2 * _WHOLE + 1)]
+Finite = Annotated[float, Field(ge=-_LARGE, le=_LARGE, allow_inf_nan=False)]
 # A loss may be NaN, which JSON cannot say: it is "nan" there.
 Number = Annotated[
     float,
     Field(allow_inf_nan=True),
+    AfterValidator(_finite),
     PlainSerializer(write_number, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}),
 ]
@@ -114,10 +129,10 @@ class Collective(Frozen):
     count: Count
     bytes: Bytes | None = None
     message_bytes: Bytes | None = None
-    group_size: Annotated[int, Field(ge=1)] | None = None
+    group_size: Several | None = None
     seconds: Seconds | None = None
     time: Literal["measured", "corrected"] | None = None
-    bus_bandwidth: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    bus_bandwidth: Rate | None = None
     bandwidth: Literal["computed", "reported", "corrected"] | None = None
 
     @model_validator(mode="after")
