@@ -267,6 +267,14 @@ NVME_CASES = (
     ),
     Case(rule="nvme.pinned", config=on_nvme(), says="14.9 GiB", severity="info"),
     Case(rule="nvme.misaligned", config=on_nvme(), says="512 bytes", severity="warning"),
+    Case(
+        rule="nvme.misaligned", config=on_nvme(), about={"gpus": 4, "largest": 1000}, says="shares of lm_head",
+        does=UNSEEN, seen="a model with such tensors, trained for some steps",
+    ),
+    Case(
+        rule="nvme.misaligned", config=on_nvme(), about={"gpus": 4, "largest": 1000, "deepspeed": "0.16.9"},
+        says="shares of lm_head", severity="warning",
+    ),
     Case(rule="nvme.parameters", config=parameters_on_nvme(), says="zero.Init", severity="warning"),
     Case(
         rule="aio.values", config={**on_nvme(), "aio": {"intra_op_parallelism": 0}}, says="intra_op_parallelism is 0",

@@ -75,6 +75,8 @@ KEPT: tuple[Kept, ...] = (
     ("nvme.parameter-buffers", parameters_on_nvme(), {"gpus": 1, "largest": 409600}),
     ("nvme.pinned", plain(zero_optimization=zero(3, offload_optimizer=offloaded())), {}),
     ("nvme.misaligned", plain(zero_optimization=zero(3, offload_optimizer=offloaded())), {}),
+    ("nvme.misaligned", on_nvme(), {"gpus": 4, "largest": 1024}),
+    ("nvme.misaligned", on_nvme(), {"deepspeed": "0.16.9"}),
     ("nvme.parameters", on_nvme(), {}),
     ("aio.values", {**on_nvme(), "aio": {"block_size": 1048576, "queue_depth": 32}}, {}),
     ("aio.unused", {**on_nvme(), "aio": {"block_size": 1048576}}, {}),

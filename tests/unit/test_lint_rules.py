@@ -28,7 +28,8 @@ def context(about: Mapping[str, Any]) -> Context:
     said = {"deepspeed": "0.19.8", **about}
     largest = said.pop("largest", None)
     if largest:
-        shape = SimpleNamespace(largest_weight=SimpleNamespace(name="lm_head", size=largest))
+        weight = SimpleNamespace(name="lm_head", size=largest)
+        shape = SimpleNamespace(largest_weight=weight, weights=lambda: [(weight, 1)])
         said["model"] = Model(parameters=largest, shape=shape)
     if "gpu" in said:
         said["gpu"] = Gpu(**said["gpu"])

@@ -20,12 +20,12 @@ from envbuild.pipeline.linting import size
 from envbuild.pipeline.tuned import as_dict, measure
 from envbuild.pipeline.tuning import Tuned, Wish, bits, speed, tune
 from envbuild.pipeline.workbench import Workbench
-from envbuild.sizing import Machine, Place, cards, known
-from envbuild.sizing.ladder import FILLED
+from envbuild.sizing import Place, cards, known
+from envbuild.sizing.ladder import FILLED, Rung
 from envbuild.sizing.settings import AUTO, LAUNCHERS, document
 from envbuild.sizing.settings import settings as propose
 from envbuild.sizing.trust import ALIGNED, misaligned
-from envbuild.sizing.tuning import MOST_TOKENS_A_STEP, OFFLOADS
+from envbuild.sizing.tuning import MOST_TOKENS_A_STEP, OFFLOADS, Answer
 
 FACTS = load()
 BENCH = Workbench()
@@ -104,7 +104,7 @@ def fits_and_adds_up(found: Tuned) -> None:
     if AUTO not in (micro := value(found, "train_micro_batch_size_per_gpu"), 0):
         product = micro * value(found, "gradient_accumulation_steps") * machine.world
         assert value(found, "train_batch_size") == product
-    assert Place.NVME is not setup.optimizer_place or not misaligned(question.shape, machine)
+    assert Place.NVME is not setup.optimizer_place or not misaligned(question.shape, machine.world)
 
 
 def reads_clean(found: Tuned) -> None:
@@ -180,10 +180,42 @@ def test_an_optimizer_on_nvme_that_would_train_wrong_is_never_proposed() -> None
     wrong = tune(BENCH, replace(swapping, nodes=16)).answer
     assert wrong.chosen is None and str(ALIGNED) in wrong.rungs[-1].why[-1]
     shape = known.find(FACTS, "llama-2-70b")
-    card = cards.find(FACTS, "a100-40gb")
-    assert misaligned(shape, Machine(card=card, gpus=8, nodes=16)) and not misaligned(
-        shape, Machine(card=card, gpus=8, nodes=8)
-    )
+    assert misaligned(shape, 128) and not misaligned(shape, 64)
+
+
+def judged(found: Answer, rung: Rung, launcher: str) -> dict[str, str]:
+    """What lint says of the file that this rung would have: rules with the severity."""
+    asked, machine = found.question, found.question.machine
+    written = propose(replace(found, chosen=rung, why=found.why or ("", "", "")), launcher, "/local_nvme")
+    context = Context(
+        deepspeed="0.19.8", launcher=launcher, gpus=machine.gpus, nodes=machine.nodes, ram_bytes=machine.ram,
+        gpu=Gpu(name=machine.card.title, sm=round(float(machine.card.sm) * 10), memory_bytes=machine.card.memory),
+        model=Model(parameters=asked.shape.parameters, shape=asked.shape),
+    )  # fmt: skip
+    said = lint(parse(json.dumps(document(written))), context)
+    return {each.rule: each.severity.value for each in said if each.severity.value != "info"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(WISHES)
+def test_lint_and_tune_never_contradict_each_other_on_what_fits(wish: Wish) -> None:
+    """At each rung, whether it is taken or not. lint counts with sequences of 4,096 tokens and recomputed activations,
+    and does not see a batch that is ``auto``."""
+    wish = replace(wish, params=None if wish.model else wish.params, sequence=4096, recompute=True, deepspeed=None)
+    wish = replace(wish, launcher="deepspeed" if wish.launcher == "hf-trainer" else wish.launcher)
+    try:
+        found = tune(BENCH, wish).answer
+    except InputError:
+        return
+    for rung in (*found.rungs, *([found.chosen] if found.chosen else [])):
+        said = judged(found, rung, wish.launcher)
+        objections = {"memory.gpu", "memory.host"} & set(said)
+        if said.get("nvme.misaligned") == "error":
+            objections.add("nvme.misaligned")
+        if rung.fits:
+            assert not objections, (rung.id, said)
+        elif rung.why != ("NVMe: this machine has none",):
+            assert objections or "memory.loading" in said or found.question.shape.guessed, (rung.id, rung.why)
 
 
 def test_what_cannot_fit_names_changes_that_do() -> None:

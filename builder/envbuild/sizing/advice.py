@@ -62,7 +62,8 @@ def _nvme(answer: Answer, setup: Setup) -> Iterator[Advice]:
             text="the last resort. With the optimizer on NVMe DeepSpeed 0.19.8 trains wrong, silently, where a "
             "gradient's share is no multiple of 512 bytes; with these tensors and a world of "
             f"{answer.question.machine.world} all are. Whoever freezes, adds or splits tensors (LoRA, a new token) "
-            "asks again. Compare the first steps with a smaller model's that is not swapped.",
+            "asks again. Compare the first steps with a smaller model's that is not swapped."
+            + (" Here the tensors are a guess: ask with --model-config." if answer.question.shape.guessed else ""),
         )  # fmt: skip
 
 

@@ -12,23 +12,26 @@ from envbuild.sizing.shape import Shape
 ALIGNED = 512
 
 
-def misaligned(shape: Shape, machine: Machine) -> tuple[str, ...]:
+def misaligned(shape: Shape, world: int) -> tuple[str, ...]:
     """The tensors of which a rank's share, in fp32, is no multiple of 512 bytes."""
-    world = machine.world
     return tuple(dict.fromkeys(each.name for each, _ in shape.weights() if -(-each.size // world) * 4 % ALIGNED))
+
+
+def named(tensors: tuple[str, ...]) -> str:
+    """Some of them, in words."""
+    return ", ".join(tensors[:3]) + (f" and {len(tensors) - 3} more" if len(tensors) > 3 else "")
 
 
 def trusted(rung: Rung, shape: Shape, machine: Machine) -> bool:
     """Whether nothing is known against what the rung trains."""
-    return rung.setup.optimizer_place is not Place.NVME or not misaligned(shape, machine)
+    return rung.setup.optimizer_place is not Place.NVME or not misaligned(shape, machine.world)
 
 
 def trustworthy(rung: Rung, shape: Shape, machine: Machine) -> Rung:
     """The rung; one that would train wrong does not fit."""
     if trusted(rung, shape, machine):
         return rung
-    names = misaligned(shape, machine)
-    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    some = named(misaligned(shape, machine.world))
     why = (
         f"optimizer on NVMe: with {machine.world} ranks the shares of {some} are no multiples of {ALIGNED} bytes, and "
         "DeepSpeed 0.19.8 then trains wrong, silently"

@@ -7,6 +7,7 @@ to say without a fact that nobody gave says nothing.
 from __future__ import annotations
 
 from envbuild.dsconfig.rules import (
+    alignment,
     auto,
     batch,
     communication,
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     *zero.RULES,
     *offload.RULES,
     *nvme.RULES,
+    *alignment.RULES,
     *optimizer.RULES,
     *scheduler.RULES,
     *communication.RULES,

@@ -148,19 +148,6 @@ def _locked(setting: Setting, count: float, length: float, width: int, kind: str
     )  # fmt: skip
 
 
-def misaligned(view: View, context: Context) -> Iterator[Problem]:
-    """Gradients that share a sub-group on NVMe are aligned."""
-    if view.device("optimizer") == "nvme" and view.stage == 3:
-        yield view.get(f"{Z}.offload_optimizer.device").problem(
-            WARNING,
-            "with the optimizer on NVMe, DeepSpeed 0.19.8 trained wrong, without a word, where gradients that share a "
-            "sub-group did not begin at multiples of 512 bytes",
-            fix=f"Compare a short run with one on cpu; a {Z}.sub_group_size so small that each tensor has its own "
-            "sub-group avoids it.",
-            why="Seen in runs on the CPU accelerator with 0.19.8; other releases were not looked at.",
-        )  # fmt: skip
-
-
 def parameters(view: View, context: Context) -> Iterator[Problem]:
     """What is known of parameters on NVMe is said."""
     if view.device("param") == "nvme" and view.stage == 3:
@@ -259,10 +246,6 @@ RULES = (
     Rule(
         id="nvme.pinned", title="what buffers lock of the host's memory is known", judge=pinned_buffers,
         source=f"{_SWAP}/optimizer_utils.py: SwapBufferManager; partitioned_param_swapper.py: new_cpu_locked_tensor",
-    ),
-    Rule(
-        id="nvme.misaligned", title="gradients on NVMe are aligned", judge=misaligned, since="0.19.8", before="0.19.9",
-        source="seen in runs with 0.19.8",
     ),
     Rule(
         id="nvme.parameters", title="what is known of parameters on NVMe", judge=parameters, source="seen with 0.19.8"
