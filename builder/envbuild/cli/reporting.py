@@ -34,7 +34,13 @@ def report(
             help="What to compare with: a measurement, or a baseline's name; the baseline of the same key without it.",
         ),
     ] = None,
-    row: opt.RowOption = None,
+    row: Annotated[
+        str | None,
+        typer.Option(
+            "--row", metavar="ENV", autocompletion=opt.rows,
+            help="Only this row: its baselines, their history, and how far it has come.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the page there; - is standard output."),
