@@ -63,6 +63,7 @@ CONTEXTS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(ANY | LIKELY, CONTEXTS)
 @example({"zero_optimization": True}, Context(deepspeed="0.19.8"))
+@example({"": True}, Context(deepspeed="0.8.3"))
 @example({"optimizer": {"type": None, "params": []}}, Context(deepspeed="0.8.3", gpus=1))
 def test_no_rule_fails_whatever_is_in_a_file(config: Any, context: Context) -> None:
     document = parse(json.dumps({"a": config} if not isinstance(config, dict) else config))

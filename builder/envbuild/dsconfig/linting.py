@@ -132,7 +132,7 @@ def _flawed(document: Document, flaw: Flaw, context: Context) -> Judged:
 def _finding(document: Document, rule: Rule, problem: Problem) -> Finding:
     line, column = _at(document, problem.place)
     return Finding(
-        rule=rule.id, severity=problem.severity, subject=problem.path, message=problem.message, fix=problem.fix,
+        rule=rule.id, severity=problem.severity, subject=problem.path or '""', message=problem.message, fix=problem.fix,
         source=problem.source or rule.source, why=problem.why, file=document.name,
         line=line, column=column,
     )  # fmt: skip
