@@ -98,6 +98,8 @@ def test_what_does_not_fit_ends_with_5_and_the_changes_that_would_do(cli: Any, p
     assert document.json["changes"][0]["rung"] == "offload-optimizer"
     forced = cli(*ASKED, "--stage", "0")
     assert forced.code == 5 and "Without --stage and --offload ZeRO-1 would fit." in forced.out
+    asked = cli(*SMALL, "--stage", "2")
+    assert "Without --stage and --offload each of these alone would make it fit" in " ".join(asked.out.split())
 
 
 def test_a_model_of_ones_own_is_read_from_its_config(cli: Any, project: Path) -> None:

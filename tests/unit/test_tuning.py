@@ -379,3 +379,35 @@ def test_what_to_measure_is_asked_of_the_same_release_and_of_one_node() -> None:
 def test_a_network_between_no_nodes_is_said_to_have_no_part() -> None:
     assert any(note.startswith("--network has no part") for note in answer(network="400").notes)
     assert not any("--network" in note for note in answer(network="400", nodes=2).notes)
+
+
+def test_an_nvme_that_would_train_wrong_stands_against_no_other_way_out() -> None:
+    """The shares of qwen3-8b's norms of 128 elements are 128 bytes on 4 ranks; more memory on the host would do."""
+    small = {"model": "qwen3-8b", "gpu": "4090", "gpus": 4, "nvme": "7"}
+    found = answer(**small, ram="64GiB").answer
+    assert found.chosen is None and "trains wrong" in found.rungs[-1].why[-1]
+    assert found.changes and found.changes[0].what.startswith("168 GiB of host memory")
+    assert answer(**small, ram="168GiB").answer.chosen is not None
+
+
+def test_no_more_layers_are_kept_for_the_way_back_than_by_default() -> None:
+    """Three layers of llama-3.1-405b are 9.6e9 parameters; the default of stage3_max_reuse_distance is 1e9."""
+    kept = "zero_optimization.stage3_max_reuse_distance"
+    assert value(answer(model="llama-3.1-405b", gpu="h100", nodes=16, ram="2TiB"), kept) == 10**9
+    assert value(answer(stage=3), kept) == 607_150_080
+
+
+def test_where_loading_alone_is_too_much_the_type_it_is_loaded_in_is_named() -> None:
+    """8 ranks x 6.74e9 parameters x 4 bytes are 200.8 GiB, and in bf16 half of that."""
+    found = answer(ram="128GiB")
+    assert found.answer.chosen is not None and found.answer.chosen.id == "zero3"
+    said = [each.text for each in found.advice if "but for loading" in each.text]
+    assert len(said) == 1 and said[0].startswith("ZeRO-1") and "100.4 GiB, which fits" in said[0]
+    assert not any("but for loading" in each.text for wish in ({}, {"ram": "64GiB"}) for each in answer(**wish).advice)
+
+
+def test_accelerate_is_told_how_its_nodes_meet() -> None:
+    one, two = (answer(launcher="accelerate", nodes=nodes).advice for nodes in (1, 2))
+    line = next(each.command for each in two if each.subject == "launcher")
+    assert "--machine_rank" in line and "--main_process_ip" in line and "--num_processes 16" in line
+    assert not any("--machine_rank" in each.command for each in one)

@@ -98,7 +98,8 @@ def _nothing(answer: Answer) -> None:
             "", "No single change makes it fit: not more host memory, GPUs or nodes, nor shorter sequences."
         )
         return
-    output.paragraph("", "Each of these alone would make it fit (computed, not guessed):")
+    which = "Without --stage and --offload each" if answer.question.forced else "Each"
+    output.paragraph("", f"{which} of these alone would make it fit (computed, not guessed):")
     for change in answer.changes:
         output.paragraph("  - ", f"{change.what}: {change.rung.name}, {_gib(change.rung.gpu.total)} GiB on each GPU, "
                          f"{_gib(max(change.rung.host.total, change.rung.loading.total))} GiB of host")  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envbuild.sizing import copies
+from envbuild.sizing.host import LOADED
 from envbuild.sizing.ladder import FILLED, Rung, gib
 from envbuild.sizing.settings import ACCELERATE, DEEPSPEED, HF_TRAINER, gathers
 from envbuild.sizing.setup import Machine, Place, Setup
@@ -13,6 +14,7 @@ from envbuild.sizing.tuning import MOST_TOKENS, Answer
 
 # Of a step's compute, or of a GPU: from here on a part is worth a word.
 _MUCH = 0.5
+_RENDEZVOUS = " --machine_rank RANK --main_process_ip FIRST_NODE --main_process_port 29500"
 _LAYERS = ("layer inputs", "activations of one layer")
 
 
@@ -85,12 +87,32 @@ def _loading(answer: Answer, launcher: str, setup: Setup) -> Iterator[Advice]:
             subject="loading", text=f"{how}. Without zero.Init every rank holds the whole model first: {fate}.",
             source="deepspeed/runtime/zero/partition_parameters.py: class Init",
         )  # fmt: skip
+    yield from _only_loading(answer)
     if setup.stage == 3 and not gathers(answer):
         yield Advice(
             subject="memory", source="deepspeed/utils/zero_to_fp32.py", command="python zero_to_fp32.py CHECKPOINT OUT",
             text="stage3_gather_16bit_weights_on_model_save is left out: the whole weights do not fit beside the rest "
             "in the host memory of rank 0. Save checkpoints in shards, and join them on a larger machine.",
         )  # fmt: skip
+
+
+def _only_loading(answer: Answer) -> Iterator[Advice]:
+    """An earlier rung that the fp32 weights alone stand against, while they are loaded."""
+    assert answer.chosen is not None
+    ram, ids = answer.question.machine.ram, [rung.id for rung in answer.rungs]
+    if ram is None or answer.question.forced or answer.chosen.id not in ids:
+        return
+    for rung in answer.rungs[: ids.index(answer.chosen.id)]:
+        fits = rung.gpu.total <= FILLED * answer.question.machine.card.memory and not rung.host.total
+        type_, whole = answer.question.dtype, rung.loading.total
+        less = whole * type_.bytes / LOADED
+        if rung.setup.stage < 3 and fits and less <= FILLED * ram:
+            yield Advice(
+                subject="loading", source="transformers: PreTrainedModel.from_pretrained, dtype", verified=False,
+                text=f"{rung.name} would fit but for loading, where the model is taken to come in fp32 on every rank "
+                f"({gib(whole)}). Loaded in {type_.value} it takes {gib(less)}, which fits",
+            )  # fmt: skip
+            return
 
 
 def _model(answer: Answer, launcher: str, setup: Setup, able: Able) -> Iterator[Advice]:
@@ -113,7 +135,7 @@ def _model(answer: Answer, launcher: str, setup: Setup, able: Able) -> Iterator[
         )  # fmt: skip
     if launcher == ACCELERATE and setup.optimizer_place is not Place.GPU:
         yield Advice(
-            subject="model", source="accelerate: map_pytorch_optim_to_deepspeed", verified=False,
+            subject="model", source="accelerate/utils/deepspeed.py of 1.15.0: map_pytorch_optim_to_deepspeed",
             text="newer releases of Accelerate turn the script's torch AdamW into DeepSpeedCPUAdam, with its learning "
             "rate and weight decay; give other betas to DeepSpeedCPUAdam yourself",
         )  # fmt: skip
@@ -126,10 +148,10 @@ def _launching(machine: Machine, launcher: str, setup: Setup, able: Able) -> Ite
     option = "--deepspeed" if launcher == HF_TRAINER else "--deepspeed_config"
     if launcher == ACCELERATE:
         yield Advice(
-            subject="launcher", source="accelerate launch --help", verified=False,
-            command=f"accelerate launch --use_deepspeed --deepspeed_config_file ds_config.json --num_machines "
-            f"{machine.nodes} --num_processes {machine.world} train.py",
-            text="the batch sizes are the file's",
+            subject="launcher", source="accelerate/commands/launch.py of 1.15.0",
+            command="accelerate launch --use_deepspeed --deepspeed_config_file ds_config.json --num_machines "
+            f"{machine.nodes}{_RENDEZVOUS if machine.nodes > 1 else ''} --num_processes {machine.world} train.py",
+            text="the batch sizes are the file's" + ("; on each node, with its own RANK" if machine.nodes > 1 else ""),
         )  # fmt: skip
     else:
         bind = " --bind_cores_to_rank" if binds else ""

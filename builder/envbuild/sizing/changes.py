@@ -9,6 +9,7 @@ from envbuild.sizing.cards import Card
 from envbuild.sizing.ladder import FILLED, Rung, climb, first
 from envbuild.sizing.setup import GIB, Machine, Setup
 from envbuild.sizing.shape import Shape
+from envbuild.sizing.trust import trustworthy
 
 _SHORTEST = 512
 _MOST_GPUS, _MOST_NODES = 16, 4096
@@ -35,15 +36,24 @@ def smallest(shape: Shape, machine: Machine, wanted: Setup, cards: Sequence[Card
     Args:
         cards: GPUs that may take the place of the machine's.
     """
-    if first(climb(shape, machine, wanted)) is not None:
+    if _first(shape, machine, wanted) is not None:
         return ()
     tries = (_batch, _recompute, _sequence, _memory, _nvme, _gpus, _nodes)
     found = [change for each in tries for change in each(shape, machine, wanted)]
     return (*found, *_cards(shape, machine, wanted, cards))
 
 
+def _first(shape: Shape, machine: Machine, wanted: Setup) -> Rung | None:
+    return first(_rungs(shape, machine, wanted))
+
+
+def _rungs(shape: Shape, machine: Machine, wanted: Setup) -> tuple[Rung, ...]:
+    """The ladder; one of which it is known that it trains wrong does not fit."""
+    return tuple(trustworthy(rung, shape, machine) for rung in climb(shape, machine, wanted))
+
+
 def _fits(what: str, shape: Shape, machine: Machine, wanted: Setup) -> Iterator[Change]:
-    rung = first(climb(shape, machine, wanted))
+    rung = _first(shape, machine, wanted)
     if rung is not None:
         yield Change(what=what, rung=rung)
 
@@ -78,7 +88,7 @@ def _sequence(shape: Shape, machine: Machine, wanted: Setup) -> Iterator[Change]
 def _memory(shape: Shape, machine: Machine, wanted: Setup) -> Iterator[Change]:
     if machine.ram is None:
         return
-    rungs = [each for each in climb(shape, replace(machine, ram=None), wanted) if each.fits]
+    rungs = [each for each in _rungs(shape, replace(machine, ram=None), wanted) if each.fits]
     if not rungs:
         return
     least = min(max(each.host.total, each.loading.total) for each in rungs)
@@ -102,14 +112,14 @@ def _gpus(shape: Shape, machine: Machine, wanted: Setup) -> Iterator[Change]:
 
 def _nodes(shape: Shape, machine: Machine, wanted: Setup) -> Iterator[Change]:
     low, high = machine.nodes, machine.nodes * 2
-    while high <= _MOST_NODES and first(climb(shape, replace(machine, nodes=high), wanted)) is None:
+    while high <= _MOST_NODES and _first(shape, replace(machine, nodes=high), wanted) is None:
         low, high = high, high * 2
     if high > _MOST_NODES:
         return
     # More nodes never need more on each: the smallest number lies between the last that failed and the first that fits.
     while high - low > 1:
         middle = (low + high) // 2
-        if first(climb(shape, replace(machine, nodes=middle), wanted)) is None:
+        if _first(shape, replace(machine, nodes=middle), wanted) is None:
             low = middle
         else:
             high = middle

@@ -20,6 +20,8 @@ _OFFLOAD = "deepspeed/runtime/zero/offload_config.py"
 _CONFIG = "deepspeed/runtime/config.py"
 _TRAINER = "transformers/integrations/deepspeed.py: trainer_config_finalize (what Hugging Face writes for auto)"
 _FILLS = "transformers/integrations/deepspeed.py: trainer_config_process"
+# DeepSpeed's default of stage3_max_reuse_distance.
+_REUSED = 1_000_000_000
 # What a learning rate has to be nobody can compute; it is there because DeepSpeed wants an optimizer.
 _RATE = 1e-5
 _LIVE = {
@@ -208,10 +210,12 @@ def _zero3(answer: Answer, width: str) -> Iterator[Setting]:
         formula=f"{layers} x {number(shape.layer)}, the largest layer",
         source="deepspeed/runtime/zero/partitioned_param_coordinator.py: fetch_sub_module",
     )  # fmt: skip
+    less = setup.max_live < _REUSED
     yield Setting(
-        path="zero_optimization.stage3_max_reuse_distance", value=setup.max_live,
-        why="with the default of 1e9 up to 2 GB of layers would stay where forward turns to backward",
-        formula="as max_live_parameters",
+        path="zero_optimization.stage3_max_reuse_distance", value=min(setup.max_live, _REUSED),
+        why=f"with the default of 1e9 up to {_mib(size * _REUSED)} of layers would stay where forward turns to backward"
+        if less else f"DeepSpeed's default: {_mib(size * _REUSED)} of layers may stay where forward turns to backward",
+        formula="as max_live_parameters" if less else "",
         source="deepspeed/runtime/zero/partitioned_param_coordinator.py: __params_to_release",
     )  # fmt: skip
     if gathers(answer):
@@ -290,4 +294,6 @@ def _gpus(count: int) -> str:
 
 
 def _mib(value: float) -> str:
+    if value < 10 << 20:
+        return f"{value / (1 << 20):,.1f} MiB"
     return f"{value / (1 << 20):,.0f} MiB" if value < 10 << 30 else f"{value / (1 << 30):,.0f} GiB"

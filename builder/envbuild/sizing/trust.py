@@ -22,16 +22,12 @@ def named(tensors: tuple[str, ...]) -> str:
     return ", ".join(tensors[:3]) + (f" and {len(tensors) - 3} more" if len(tensors) > 3 else "")
 
 
-def trusted(rung: Rung, shape: Shape, machine: Machine) -> bool:
-    """Whether nothing is known against what the rung trains."""
-    return rung.setup.optimizer_place is not Place.NVME or not misaligned(shape, machine.world)
-
-
 def trustworthy(rung: Rung, shape: Shape, machine: Machine) -> Rung:
     """The rung; one that would train wrong does not fit."""
-    if trusted(rung, shape, machine):
+    tensors = misaligned(shape, machine.world) if rung.setup.optimizer_place is Place.NVME else ()
+    if not tensors:
         return rung
-    some = named(misaligned(shape, machine.world))
+    some = named(tensors)
     why = (
         f"optimizer on NVMe: with {machine.world} ranks the shares of {some} are no multiples of {ALIGNED} bytes, and "
         "DeepSpeed 0.19.8 then trains wrong, silently"

@@ -14,7 +14,7 @@ from envbuild.sizing.ladder import FILLED, Rung
 from envbuild.sizing.part import Need
 from envbuild.sizing.setup import Dtype, Machine, Place, Setup
 from envbuild.sizing.shape import Shape
-from envbuild.sizing.trust import trusted, trustworthy
+from envbuild.sizing.trust import trustworthy
 
 # A GPU that has so many tokens to work on at a time gains nothing from more; and as many tokens a step as the large
 # published runs have. Rules of thumb.
@@ -135,9 +135,8 @@ def tune(question: Question, cards: Sequence[Card] = ()) -> Answer:
         found, why = (forced if forced.fits else None), f"{forced.name} because it was asked for"
     if found is None:
         tried = () if free is not None else changes.smallest(shape, machine, wanted, cards)
-        # NVMe comes last here, too; and one that would train wrong is no way out.
-        good = [each for each in tried if trusted(each.rung, shape, machine)]
-        kept = tuple(sorted(good, key=lambda each: each.rung.id == "nvme"))
+        # NVMe comes last here, too.
+        kept = tuple(sorted(tried, key=lambda each: each.rung.id == "nvme"))
         return Answer(question=question, rungs=rungs, chosen=None, free=free, why=(), changes=kept)
     chosen, told = _filled(found, question, per_gpu)
     return Answer(question=question, rungs=rungs, chosen=chosen, free=free, why=(why, *told), changes=())
