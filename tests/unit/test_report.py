@@ -359,5 +359,5 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
     report = reported(full())
     with pytest.raises(InputError) as caught:
         page.html(report)
-    assert "pip install 'envbuild[report]'" in str(caught.value.hint)
+    assert "pipx inject envbuild matplotlib" in str(caught.value.hint)
     assert model.as_dict(report)["parts"], "the JSON needs no charts"

@@ -50,7 +50,8 @@ def draw(table: Table, chart: Chart, identity: str) -> str:
     except ImportError as error:
         raise InputError(
             "the charts of the page are drawn by matplotlib, which is not installed",
-            hint="pip install 'envbuild[report]'; --text and --json need no charts.",
+            hint="Install it beside envbuild: pipx inject envbuild matplotlib, or pip install matplotlib. "
+            "--text and --json need no charts.",
         ) from error
     rows = table.drawn(chart)
     # Nothing of the user's own style: the same table is the same drawing everywhere.
