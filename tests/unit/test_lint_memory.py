@@ -22,10 +22,12 @@ OFFLOADED = {"stage": 3, "offload_optimizer": CPU, "offload_param": CPU}
 
 def memory(
     zero: dict[str, Any], model: str = "llama-2-7b", gpu: str = "a100-80gb", ram: int = 1024, gpus: int = 8,
-    launcher: str = DEEPSPEED, shm: int = 8, micro: int = 1,
+    launcher: str = DEEPSPEED, shm: int = 8, micro: int = 1, accumulated: str | None = None,
 ) -> dict[str, Finding]:  # fmt: skip
     card, shape = cards.find(FACTS, gpu), known.find(FACTS, model)
     config = {"train_micro_batch_size_per_gpu": micro, "bf16": {"enabled": True}, "zero_optimization": zero}
+    if accumulated is not None:
+        config["data_types"] = {"grad_accum_dtype": accumulated}
     context = Context(
         deepspeed="0.19.8", launcher=launcher, gpus=gpus, ram_bytes=ram * GIB,
         gpu=Gpu(name=card.title, sm=80, memory_bytes=card.memory),
@@ -68,6 +70,14 @@ def test_the_host_is_too_small_and_rounding_is_told() -> None:
     assert found.severity.value == "error"
     assert "rounding" in found.message
     assert "memory.host" not in memory(OFFLOADED, ram=400)
+
+
+def test_the_type_that_gradients_are_accumulated_in_counts() -> None:
+    """2 bytes more for each of 6.74e9 parameters: 12.6 GiB, and 138 GiB become 155 with their rounding."""
+    assert memory(OFFLOADED, ram=160, launcher=HF_TRAINER) == {}
+    for said in ("fp32", "torch.float32"):
+        assert "memory.host" in memory(OFFLOADED, ram=160, launcher=HF_TRAINER, accumulated=said)
+    assert memory(OFFLOADED, ram=160, launcher=HF_TRAINER, accumulated="bf16") == {}
 
 
 def test_loading_needs_more_than_training() -> None:

@@ -358,7 +358,7 @@ def test_nothing_is_advised_that_the_release_lacks() -> None:
 
 
 def test_what_an_older_release_takes_beyond_what_is_counted_is_said() -> None:
-    """Before 0.17.6 bf16 without ZeRO went to BF16_Optimizer, whose gradients are fp32 and stay."""
+    """Up to 0.17.0 bf16 without ZeRO went to BF16_Optimizer, whose gradients are fp32 and stay."""
 
     def told(**changed: Any) -> bool:
         return any("gradients of bf16 in fp32" in note for note in answer(params="1b", model=None, **changed).notes)

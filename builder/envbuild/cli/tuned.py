@@ -27,7 +27,11 @@ def show(tuned: Tuned, *, explain: bool) -> None:
         for each in tuned.advice:
             output.paragraph(f"  {each.subject}: ", each.text)
         if explain:
-            _explained([need for rung in answer.rungs[-1:] for need in (rung.gpu, rung.host, rung.loading)])
+            # Of the rungs that fail, the last that was asked for and that this machine has.
+            asked, stage = answer.question, answer.question.stage
+            there = [rung for rung in answer.rungs if rung.nvme is None or asked.machine.nvme]
+            rung = [rung for rung in there if stage is None or rung.setup.stage == stage][-1]
+            _explained(rung.name, [rung.gpu, rung.host, rung.loading, *([rung.nvme] if rung.nvme else [])])
         return
     _chosen(answer, answer.chosen)
     _file(tuned)
@@ -36,7 +40,7 @@ def show(tuned: Tuned, *, explain: bool) -> None:
     if explain:
         chosen = answer.chosen
         needs = [chosen.gpu, chosen.host, *answer.loading, *([chosen.nvme] if chosen.nvme else [])]
-        _explained([*needs, answer.copies, answer.times])
+        _explained(chosen.name, [*needs, answer.copies, answer.times])
 
 
 def _head(words: str) -> None:
@@ -189,10 +193,10 @@ def _beside(tuned: Tuned) -> None:
         output.paragraph("      ", what)
 
 
-def _explained(needs: list[Need]) -> None:
+def _explained(name: str, needs: list[Need]) -> None:
     from envbuild.sizing.part import LETTERS
 
-    _head("Every formula")
+    _head(f"Every formula: {name}")
     for need in needs:
         if not need.parts:
             continue

@@ -31,7 +31,7 @@ _SCATTERS_FP32 = "0.9.0"
 # The first of the releases that were read whose launcher has --bind_cores_to_rank, and that has z3_leaf_module.py.
 _BINDS, _LEAVES = "0.9.2", "0.13.1"
 # deepspeed/runtime/engine.py: up to 0.17.0 bf16 without ZeRO went to BF16_Optimizer, which keeps fp32 gradients.
-_FLAT_BF16 = "0.17.6"
+_FLAT_BF16 = "0.17.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,11 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 FP32, FP16, BF16 = "fp32", "fp16", "bf16"
 BYTES = {FP32: 4, FP16: 2, BF16: 2}
+# deepspeed/runtime/config.py: DtypeEnum.
+TYPES = {
+    "fp32": FP32, "float32": FP32, "float": FP32, "torch.float32": FP32, "fp16": FP16, "float16": FP16, "half": FP16,
+    "torch.float16": FP16, "bf16": BF16, "bfloat16": BF16, "torch.bfloat16": BF16,
+}  # fmt: skip
 
 # Every optimizer that a release of DeepSpeed had of its own: compared without regard to capitals. Which release has
 # which is in its schema.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envbuild.dsconfig.context import Context
 from envbuild.dsconfig.problem import Problem
-from envbuild.dsconfig.rules.asking import ERROR, INFO, WARNING, dtype, size
+from envbuild.dsconfig.rules.asking import ERROR, INFO, TYPES, WARNING, dtype, size
 from envbuild.dsconfig.rules.rule import Rule
 from envbuild.dsconfig.view import View
 from envbuild.model.finding import Severity
@@ -30,7 +30,8 @@ _ASSUMED = "; sequences of 4,096 tokens and recomputed activations are assumed"
 _NUMBERS = {
     "reduce_bucket_size": "reduce_bucket", "allgather_bucket_size": "allgather_bucket",
     "stage3_prefetch_bucket_size": "prefetch_bucket", "stage3_param_persistence_threshold": "persistence",
-    "stage3_max_live_parameters": "max_live", "sub_group_size": "sub_group",
+    "stage3_model_persistence_threshold": "max_persistence", "stage3_max_live_parameters": "max_live",
+    "sub_group_size": "sub_group",
     "offload_optimizer.buffer_count": "optimizer_buffers", "offload_param.buffer_count": "parameter_buffers",
     "offload_param.buffer_size": "buffer_size", "offload_param.max_in_cpu": "in_cpu",
 }  # fmt: skip
@@ -142,8 +143,10 @@ def _asked(view: View, context: Context) -> _Asked | None:
     }
     micro, steps = view.get("train_micro_batch_size_per_gpu"), view.get("gradient_accumulation_steps")
     pinned = [view.get(f"{Z}.offload_{what}.pin_memory").on for what in ("optimizer", "param") if view.device(what)]
+    summed = TYPES.get(str(view.get("data_types.grad_accum_dtype").value))
     setup = Setup(
         stage=view.stage, dtype=Dtype(kind), pinned=any(pinned),
+        accumulation_dtype=Dtype(summed) if summed else None,
         optimizer=Place(view.device("optimizer") or "none"), parameters=Place(view.device("param") or "none"),
         micro_batch=max(1, int(micro.number or 1)), accumulation=max(1, int(steps.number or 1)),
         overlap=view.get(f"{Z}.overlap_comm").value is not False,

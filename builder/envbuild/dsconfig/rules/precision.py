@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 from envbuild.dsconfig.context import Context
 from envbuild.dsconfig.problem import Problem
-from envbuild.dsconfig.rules.asking import BF16, ERROR, FP16, FP32, at_least, dtype, offloads, optimizer, precision
+from envbuild.dsconfig.rules.asking import (
+    BF16,
+    ERROR,
+    FP32,
+    TYPES,
+    at_least,
+    dtype,
+    offloads,
+    optimizer,
+    precision,
+)
 from envbuild.dsconfig.rules.rule import Rule
 from envbuild.dsconfig.view import View
 
@@ -15,10 +25,6 @@ BF16_SM = 80
 FP16_SM = 70
 _ENGINE = "deepspeed/runtime/engine.py"
 _CONFIG = "deepspeed/runtime/config.py"
-_NAMES = {
-    "fp32": FP32, "float32": FP32, "float": FP32, "torch.float32": FP32, "fp16": FP16, "float16": FP16, "half": FP16,
-    "torch.float16": FP16, "bf16": BF16, "bfloat16": BF16, "torch.bfloat16": BF16,
-}  # fmt: skip
 
 
 def both(view: View, context: Context) -> Iterator[Problem]:
@@ -79,7 +85,7 @@ def accumulation(view: View, context: Context) -> Iterator[Problem]:
     setting, model = view.get("data_types.grad_accum_dtype"), dtype(view)
     if not setting.given or setting.value is None or model is None:
         return
-    summed = _NAMES.get(setting.value) if isinstance(setting.value, str) else None
+    summed = TYPES.get(setting.value) if isinstance(setting.value, str) else None
     if summed is None:
         yield setting.problem(
             ERROR, f"{setting.value!r} is no format that gradients can be summed in", fix="Write fp32, fp16 or bf16."
@@ -136,7 +142,7 @@ def parameters(view: View, context: Context) -> Iterator[Problem]:
     setting, model = view.get("data_types.param_dtype"), dtype(view)
     if not setting.given or setting.value is None or model is None:
         return
-    said = _NAMES.get(setting.value) if isinstance(setting.value, str) else None
+    said = TYPES.get(setting.value) if isinstance(setting.value, str) else None
     if said != model:
         yield setting.problem(
             ERROR, f"param_dtype is {setting.value}, but fp16 and bf16 make the model {model}",
@@ -147,7 +153,7 @@ def parameters(view: View, context: Context) -> Iterator[Problem]:
 def autocast(view: View, context: Context) -> Iterator[Problem]:
     """torch_autocast has a format, and is not mixed with quantised weights."""
     kind = view.get("torch_autocast.dtype")
-    if kind.given and (not isinstance(kind.value, str) or kind.value not in _NAMES):
+    if kind.given and (not isinstance(kind.value, str) or kind.value not in TYPES):
         yield kind.problem(
             ERROR, f"torch_autocast.dtype is {kind.value!r}: DeepSpeed ends with a ValueError",
             fix="Write bfloat16 or float16.",
