@@ -117,6 +117,11 @@ def test_a_model_of_ones_own_is_read_from_its_config(cli: Any, project: Path) ->
     assert named["model"]["parameters"] == 4 * (4 * 512**2 + 3 * 512 * 1024 + 2 * 512) + 2 * 1000 * 512 + 512
     assert cli("tune", "./config.json", *rest).json["model"] == named["model"]
     assert any("positions for 128 tokens" in note for note in named["notes"])
+    (project / "gpt2").mkdir()
+    assert cli("tune", "gpt2", *rest).json["model"]["name"] == "gpt2", "a folder of outputs is no model"
+    (project / "gpt2/config.json").write_text(json.dumps(config))
+    assert cli("tune", "gpt2", *rest).json["model"]["parameters"] == named["model"]["parameters"]
+    assert "name a model" in cli("tune", "", *rest[:-1]).err
     (project / "config.json").write_text('{"model_type": "llama", "hidden_size": -1}')
     assert cli("tune", "--model-config", "config.json", *rest).code == 2
 

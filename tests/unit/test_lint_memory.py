@@ -22,7 +22,7 @@ OFFLOADED = {"stage": 3, "offload_optimizer": CPU, "offload_param": CPU}
 
 def memory(
     zero: dict[str, Any], model: str = "llama-2-7b", gpu: str = "a100-80gb", ram: int = 1024, gpus: int = 8,
-    launcher: str = DEEPSPEED, shm: int = 8, micro: int = 1, accumulated: str | None = None,
+    launcher: str = DEEPSPEED, shm: int = 8, micro: int | str = 1, accumulated: str | None = None,
 ) -> dict[str, Finding]:  # fmt: skip
     card, shape = cards.find(FACTS, gpu), known.find(FACTS, model)
     config = {"train_micro_batch_size_per_gpu": micro, "bf16": {"enabled": True}, "zero_optimization": zero}
@@ -62,7 +62,9 @@ def test_what_is_done_already_is_not_advised() -> None:
 def test_what_rests_on_rules_of_thumb_is_a_warning() -> None:
     found = memory({"stage": 3}, launcher=HF_TRAINER, micro=32)
     assert found["memory.gpu"].severity.value == "warning"
-    assert "4,096 tokens" in found["memory.gpu"].why
+    assert "4,096 tokens" in found["memory.gpu"].why and "taken as 1" not in found["memory.gpu"].why
+    filled = memory({"stage": 3}, model="llama-2-70b", gpu="h100", gpus=16, launcher=HF_TRAINER, micro="auto")
+    assert "train_micro_batch_size_per_gpu is taken as 1" in filled["memory.gpu"].why
 
 
 def test_the_host_is_too_small_and_rounding_is_told() -> None:

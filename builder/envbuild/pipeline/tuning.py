@@ -170,16 +170,24 @@ def _knower(schema: dsschema.Schema) -> Any:
 
 
 def _shape(bench: Workbench, wish: Wish) -> Shape:
-    given = [each for each in (wish.model, wish.params, wish.model_config) if each is not None]
+    given = [each for each in (wish.model, wish.params, wish.model_config) if each not in (None, "")]
     if len(given) != 1:
         what = "name a model" if not given else "MODEL, --params and --model-config each name the model: give one"
         raise InputError(what, hint="Such as: envbuild tune llama-2-7b, or --params 7b, or --model-config config.json.")
     if wish.model_config is not None:
         return hf.load(wish.model_config)
-    if wish.model is not None and Path(wish.model).exists():
+    if wish.model and _is_config(Path(wish.model)):
         return hf.load(Path(wish.model))
-    option = "MODEL" if wish.model is not None else "--params"
+    option = "MODEL" if wish.model else "--params"
     return known.find(bench.facts, wish.model or wish.params or "", option)
+
+
+def _is_config(path: Path) -> bool:
+    """Whether a name is a file's, or a folder's with a model: outputs may well lie in a folder named like one."""
+    try:
+        return path.exists() and (not path.is_dir() or (path / "config.json").exists())
+    except (OSError, ValueError):
+        return False
 
 
 def _dtype(wish: Wish, card: cards.Card) -> tuple[Dtype, tuple[str, ...]]:

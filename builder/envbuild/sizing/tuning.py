@@ -213,7 +213,7 @@ def _per_gpu(question: Question) -> int | None:
     least = world * (micro or 1)
     if size % least:
         near = [count for count in (size // least * least, -(-size // least) * least) if count]
-        what = f"{world} GPUs" + (f" x a micro-batch of {micro}" if micro else "")
+        what = f"{world:,} GPUs" + (f" x a micro-batch of {micro:,}" if micro else "")
         raise InputError(
             f"--global-batch: {size:,} cannot be divided among {what}",
             hint=f"Say {' or '.join(f'{count:,}' for count in near)}.",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from envbuild.sizing.part import Need
     from envbuild.sizing.setup import Machine, Setup
 
-Z = "zero_optimization"
+Z, MICRO = "zero_optimization", "train_micro_batch_size_per_gpu"
 _SOURCE = "sizing's formulae, read in DeepSpeed 0.19.8"
 # What doctor wants of /dev/shm, too.
 _LEAST_SHM = 1 << 30
@@ -57,7 +57,7 @@ def gpu(view: View, context: Context) -> Iterator[Problem]:
     if severity is not None:
         yield _problem(
             view, severity, need, context.gpu.memory_bytes, f"one {context.gpu.name}",
-            assumed=_ASSUMED,
+            assumed=_ASSUMED + ("" if view.get(MICRO).number else f", and {MICRO} is taken as 1"),
             fix=f"Take {_ways(view)} or more GPUs: envbuild tune shows the first that fits.",
         )  # fmt: skip
 
@@ -141,7 +141,7 @@ def _asked(view: View, context: Context) -> _Asked | None:
         for path, field in _NUMBERS.items()
         if (number := view.get(f"{Z}.{path}").number) is not None and number >= 0
     }
-    micro, steps = view.get("train_micro_batch_size_per_gpu"), view.get("gradient_accumulation_steps")
+    micro, steps = view.get(MICRO), view.get("gradient_accumulation_steps")
     pinned = [view.get(f"{Z}.offload_{what}.pin_memory").on for what in ("optimizer", "param") if view.device(what)]
     summed = TYPES.get(str(view.get("data_types.grad_accum_dtype").value))
     setup = Setup(
