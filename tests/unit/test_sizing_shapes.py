@@ -88,6 +88,9 @@ def test_an_unknown_family_is_counted_and_marked() -> None:
     assert any("from-next-year" in note for note in shape.notes)
     mixed = hf.shape({**LLAMA, "model_type": "new-moe", "num_local_experts": 4, "num_key_value_heads": 32}, "c.json")
     assert mixed.experts == 4 and not mixed.verified
+    with pytest.raises(InputError, match="does not say num_attention_heads") as refused:
+        hf.shape({"model_type": "mamba2", "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 9}, "c.json")
+    assert "Nothing is known of model_type 'mamba2'" in refused.value.hint and "--params" in refused.value.hint
 
 
 def test_only_the_language_model_of_several_inputs_is_counted() -> None:

@@ -406,6 +406,13 @@ def test_where_loading_alone_is_too_much_the_type_it_is_loaded_in_is_named() -> 
     assert not any("but for loading" in each.text for wish in ({}, {"ram": "64GiB"}) for each in answer(**wish).advice)
 
 
+def test_what_recomputation_solves_is_no_case_for_parallelism() -> None:
+    kept = answer(model="llama-3.1-8b", gpu="4090", gpus=2, ram="256GiB", recompute=False)
+    assert kept.answer.chosen is None and kept.answer.changes[0].what == "activation checkpointing"
+    assert any("--no-recompute out" in each.text for each in kept.advice)
+    assert not any("Ulysses" in each.text for each in kept.advice)
+
+
 def test_accelerate_is_told_how_its_nodes_meet() -> None:
     one, two = (answer(launcher="accelerate", nodes=nodes).advice for nodes in (1, 2))
     line = next(each.command for each in two if each.subject == "launcher")

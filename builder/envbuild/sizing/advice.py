@@ -275,7 +275,13 @@ def _long(answer: Answer, rung: Rung) -> Iterator[Advice]:
             text=f"the logits alone take {gib(logits)} of {gib(need.total)}: a loss that is computed in pieces (a "
             "fused linear cross-entropy) needs next to none of that",
         )  # fmt: skip
-    if activations + logits > _MUCH * need.total and answer.question.machine.world > 1:
+    if not setup.recompute and activations > _MUCH * need.total:
+        yield Advice(
+            subject="model", source="a sum of this answer", verified=False,
+            text=f"the activations take {gib(activations)} of {gib(need.total)}: leave --no-recompute out, and let the "
+            "model checkpoint them, before anything else",
+        )  # fmt: skip
+    elif activations + logits > _MUCH * need.total and answer.question.machine.world > 1:
         yield Advice(
             subject="parallelism", source="deepspeed/sequence/layer.py", verified=False,
             text=f"activations and logits take {gib(activations + logits)} of {gib(need.total)} at a micro-batch of 1: "

@@ -101,14 +101,22 @@ def _unknown(fields: Fields, name: str, family: str) -> Shape:
     """A model_type that has no entry here: most new ones are a Llama, or a Mixtral, with small changes."""
     for needed in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"):
         fields.size(needed)
-    fields.check()
+    # A text of the file is shown with its escapes, or it would command the terminal.
+    told = repr(family[:60]) if family else "(none)"
+    try:
+        fields.check()
+    except InputError as error:
+        if "did you mean" in error.hint:
+            raise
+        hint = (
+            f"Nothing is known of model_type {told}, and a Llama has these fields. Its size will do, too: --params 7b."
+        )
+        raise InputError(error.message, hint=hint) from None
     kind = "llama"
     if any(fields.has(each) for each in _EXPERTS):
         kind = "deepseek_v3" if fields.has("kv_lora_rank") else "qwen3_moe" if _narrow(fields) else "mixtral"
     stack = DECODERS[kind](fields)
     fields.check()
-    # A text of the file is shown with its escapes, or it would command the terminal.
-    told = repr(family[:60]) if family else "(none)"
     note = f"nothing is known of model_type {told}: counted as {kind}"
     return decoder.shape(stack, name, family, verified=False, notes=(note,))
 
