@@ -39,6 +39,7 @@ def test_explain_gives_every_formula_with_its_numbers(cli: Any) -> None:
     assert "parameters (read) = p x S = 2 x 842,301,952 = 1.57 GiB" in out
     assert "context (assumed) = 1.5 GiB" in out
     assert re.search(r"(?m)^  G  gradient_accumulation_steps$", out)
+    assert "x others = " in out and "\n  others  (N - 1) / N" in out
     # Where nothing fits: of the last rung that this machine has.
     out = cli(*SMALL, "--explain", COLUMNS="160").out.partition("Every formula: ")[2]
     assert out.startswith("ZeRO-3, optimizer and parameters in host memory\n") and "swap buffers" not in out

@@ -68,6 +68,7 @@ LETTERS = {
     "h": "hidden size",
     "L": "layers",
     "V": "vocabulary",
+    "others": "(N - 1) / N: what a GPU has not, or gives away",
 }
 
 
