@@ -14,8 +14,8 @@ from envbuild import __version__
 COMMANDS = [
     "list", "show", "check", "lock", "render", "why-not", "diff", "build", "smoke", "promote", "run", "jobs", "attach",
     "cancel", "push", "pull", "images", "prune", "sbom", "provision", "engine", "export", "doctor", "diagnose",
-    "lint", "tune", "profile", "compare", "bottleneck", "report", "verify", "init", "bundle", "baseline", "key",
-    "facts",
+    "lint", "tune", "profile", "watch", "compare", "bottleneck", "report", "verify", "init", "bundle", "baseline",
+    "key", "facts",
 ]  # fmt: skip
 ROWS = re.findall(r"(?m)^  ([a-z0-9-]+):$", (Path(__file__).parents[2] / "matrix.yaml").read_text())
 

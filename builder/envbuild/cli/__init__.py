@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "linting": ("lint",),
     "tuning": ("tune",),
     "profiling": ("profile",),
+    "watching": ("watch",),
     "measures": ("compare", "bottleneck", "baseline"),
     "reporting": ("report",),
     "trust": ("key", "verify"),

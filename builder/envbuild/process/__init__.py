@@ -21,11 +21,12 @@ from typing import IO
 from envbuild.errors import EngineError
 from envbuild.process.child import GRACE_SECONDS, end, environment, own, signal_group, start
 from envbuild.process.crew import Member, crew
+from envbuild.process.tapped import Tapped
 from envbuild.process.watching import listen, watch
 
 __all__ = [
-    "Completed", "Member", "Server", "TimedOut", "chunks", "crew", "feed", "foreground", "last_words", "own", "record",
-    "replace", "run", "stream", "watch", "which", "which_all",
+    "Completed", "Member", "Server", "Tapped", "TimedOut", "chunks", "crew", "feed", "foreground", "last_words", "own",
+    "record", "replace", "run", "stream", "watch", "which", "which_all",
 ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ _FLOAT = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 _TIMERS = re.compile(r"time \(ms\)((?: \| [\w. -]+: \d+(?:\.\d+)?)+)")
 _RANK = re.compile(r"\[Rank (-?\d{1,9})\]|\brank=(\d{1,9})\b")
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\]")
-_STEP = re.compile(r"\bstep=(\d{1,12}), skipped=\d+, lr=")
+STEP = re.compile(r"\bstep=(\d{1,12}), skipped=\d+, lr=")
 _VERSION = re.compile(r"DeepSpeed info: version=(\d{1,6})\.(\d{1,6})\.(\d{1,6})([^,\s]*)")
 _SPEED = re.compile(r"CurrSamplesPerSec=[^,]+, MemAllocated=[\d.]+GB, MaxMemAllocated=([\d.]+)GB")
 _MEMORY = re.compile(r"\bMA [\d.]+ GB\s+Max_MA ([\d.]+) GB")
@@ -32,14 +32,14 @@ _BACKEND = re.compile(r"Initializing TorchBackend in DeepSpeed with backend (\w+
 _WORLD = re.compile(r"\bworld[ _]size[ .:=]+(\d{1,6})\b", re.IGNORECASE)
 _NCCL = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _VIA = re.compile(r"NCCL INFO .*\bvia (P2P(?:/\w+)?|SHM(?:/\w+)?|NET/\w+)")
-_PIPE = re.compile(rf"steps: (\d{{1,12}}) loss: ({_FLOAT}) .*iter time \(s\): ([\d.]+)")
-_MEGATRON = re.compile(r"\biteration\s+(\d{1,12})/\s*\d+ \|")
+PIPE = re.compile(rf"steps: (\d{{1,12}}) loss: ({_FLOAT}) .*iter time \(s\): ([\d.]+)")
+MEGATRON = re.compile(r"\biteration\s+(\d{1,12})/\s*\d+ \|")
 _MEGATRON_TIME = re.compile(r"elapsed time per iteration \(ms\): ([\d.]+)")
-_LOSS = re.compile(
+LOSS = re.compile(
     rf"(?<![\w-])['\"]?(?:lm |train_|training )?loss['\"]?\s*[:=]\s*['\"]?({_FLOAT})(?![\w.])", re.IGNORECASE
 )
-_NORM = re.compile(rf"['\"]?grad(?:ient)?[_ ]norm['\"]?\s*[:=]\s*['\"]?({_FLOAT})(?![\w.])", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\w-])(?:global_?)?(?:step|iteration|iter)['\"]?\s*[:=\[ ]\s*(\d{1,12})", re.IGNORECASE)
+NORM = re.compile(rf"['\"]?grad(?:ient)?[_ ]norm['\"]?\s*[:=]\s*['\"]?({_FLOAT})(?![\w.])", re.IGNORECASE)
+NUMBER = re.compile(r"(?<![\w-])(?:global_?)?(?:step|iteration|iter)['\"]?\s*[:=\[ ]\s*(\d{1,12})", re.IGNORECASE)
 _JSON = "json = {"
 # Without one of these a line tells nothing, and most lines of most logs have none.
 _WORDS = (
@@ -80,18 +80,18 @@ class Log:
         run = self.runs[-1]
         if not (run.tabled or any(word in line for word in _WORDS)):
             return
-        rank = _rank(line)
+        rank = rank_of(line)
         if run.comm(rank).take(line):
             return
         if "time (ms)" in line and (found := _TIMERS.search(line)):
             self._timers(run, rank, line, found[1])
-        elif found := _MEGATRON.search(line):
+        elif found := MEGATRON.search(line):
             self._megatron(run, rank, line, int(found[1]))
-        elif found := _PIPE.search(line):
+        elif found := PIPE.search(line):
             row = run.process(rank).named(int(found[1]))
             if row is not None:
                 row.figures.update(loss=float(found[2]), seconds=float(found[3]))
-        elif found := _STEP.search(line):
+        elif found := STEP.search(line):
             process = run.process(rank)
             if int(found[1]) - 1 > process.number:
                 process.number = int(found[1]) - 1
@@ -141,25 +141,25 @@ class Log:
         row = run.process(rank).named(number)
         if row is None:
             return
-        for name, pattern in (("loss", _LOSS), ("gradient_norm", _NORM)):
+        for name, pattern in (("loss", LOSS), ("gradient_norm", NORM)):
             if found := pattern.search(line):
                 row.figures[name] = float(found[1])
         if found := _MEGATRON_TIME.search(line):
             row.figures["seconds"] = float(found[1]) / 1e3
 
     def _loss(self, run: Run, rank: int, line: str) -> None:
-        found = _LOSS.search(line)
+        found = LOSS.search(line)
         if found is None:
             return
         process = run.process(rank)
         figures = {"loss": float(found[1])}
-        if norm := _NORM.search(line):
+        if norm := NORM.search(line):
             figures["gradient_norm"] = float(norm[1])
         if run.timed or process.pending:
             # Programs print the loss of a step behind its timers.
             if process.rows:
                 process.rows[-1].figures.update(figures)
-        elif number := _NUMBER.search(line):
+        elif number := NUMBER.search(line):
             row = process.named(int(number[1]))
             if row is not None:
                 row.figures.update(figures)
@@ -261,7 +261,7 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:200]
 
 
-def _rank(line: str) -> int:
+def rank_of(line: str) -> int:
     found = _RANK.search(line[:400])
     return max(0, int(found[1] or found[2])) if found else 0
 

@@ -1,0 +1,91 @@
+"""Where a rank's Python is: by py-spy, from outside and without stopping it, or by the rank's own beacon."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild import process
+from envbuild.errors import EngineError
+from envbuild.watching.types import Where
+
+_SECONDS = 20.0
+_MOST = 16 << 20
+_FRAMES = 8
+# Of a frame in py-spy's text and in Python's own: where it waits for the other ranks, or for the GPU.
+_WAITS = re.compile(
+    r"torch/distributed/|deepspeed/comm/|distributed_c10d|synchronize \(torch/cuda|in synchronize\b|\bbarrier\b"
+)
+_THREAD = re.compile(r"^Thread .*", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One rank's Python.
+
+    Attributes:
+        text: All threads; empty where they cannot be read.
+        problem: Why they cannot.
+        source: Who has read them.
+    """
+
+    text: str = ""
+    problem: str = ""
+    source: str = "py-spy"
+
+    @property
+    def where(self) -> Where | None:
+        """Whether it waits for others; None where nothing is known."""
+        return ("waiting" if _WAITS.search(self.text) else "own") if self.text else None
+
+    def lines(self) -> tuple[str, ...]:
+        """The main thread's innermost frames."""
+        parts = _THREAD.split(self.text)
+        heads = _THREAD.findall(self.text)
+        chosen = next((body for head, body in zip(heads, parts[1:], strict=False) if "MainThread" in head), "")
+        frames = [line.strip() for line in (chosen or "".join(parts[1:])).splitlines() if line.strip()]
+        return tuple(frames[:_FRAMES])
+
+
+def spy() -> str | None:
+    """py-spy on PATH, or beside this interpreter (``pip install 'envbuild[watch]'``)."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return process.which("py-spy") or (str(beside) if beside.is_file() else None)
+
+
+def read(pid: int, rank: int, folder: Path | None) -> Stack:
+    """Read a rank's stack, as well as that can be done here.
+
+    Args:
+        folder: Where the rank's beacon writes, if it has one.
+    """
+    own = folder / f"stack-{rank}.txt" if folder is not None else None
+    program = spy()
+    if program is None:
+        problem = "py-spy is not installed: pip install 'envbuild[watch]'"
+    else:
+        try:
+            done = process.run(
+                [program, "dump", "--nonblocking", "--pid", str(pid)], timeout=_SECONDS, most=_MOST
+            )  # fmt: skip
+        except EngineError as error:
+            problem = error.message
+        else:
+            if done.returncode == 0 and "Thread" in done.stdout:
+                return Stack(text=done.stdout)
+            problem = _problem(done.stderr)
+    if own is not None and own.is_file():
+        return Stack(text=own.read_text(errors="replace"), source="the rank itself")
+    return Stack(problem=problem)
+
+
+def _problem(said: str) -> str:
+    words = process.last_words(said, 300)
+    if "ermission" in words or "EPERM" in words or "not permitted" in words:
+        return (
+            "this user may not read the process's memory: it needs the same user, and CAP_SYS_PTRACE in a container "
+            "(docker run --cap-add SYS_PTRACE) or where kernel.yama.ptrace_scope is not 0"
+        )
+    return f"py-spy: {words}" if words else "py-spy found no Python in it"

@@ -1,0 +1,233 @@
+"""Watches a training while it runs, and says what was wrong with it at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from envbuild import store
+from envbuild.pipeline import stacks
+from envbuild.pipeline.sight import Sight
+from envbuild.watching import proc
+from envbuild.watching.deaths import Deaths
+from envbuild.watching.hangs import Hangs, Patience
+from envbuild.watching.learning import Learning, Printed
+from envbuild.watching.lines import Words
+from envbuild.watching.metrics import figures, text
+from envbuild.watching.trends import Disks, Memories
+from envbuild.watching.types import Alert, RankSeen, Tick, Where
+
+# Of ranks on this host: more stacks than anybody reads.
+_MOST_STACKS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked for.
+
+    Attributes:
+        on_hang: ``tell``, ``dump`` or ``stop``.
+        dumps: Where stacks and flight recorders go.
+        swap: The folder that an offload swaps into.
+        horizon: Seconds before a memory is full from which on that is told.
+    """
+
+    patience: Patience = field(default_factory=Patience)
+    on_hang: str = "tell"
+    dumps: Path | None = None
+    openmetrics: Path | None = None
+    swap: Path | None = None
+    horizon: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """How it went."""
+
+    alerts: tuple[Alert, ...]
+    seconds: float
+    steps: int
+    step_seconds: float | None
+    last_loss: float | None
+    ranks: int
+    beacons: bool
+    dump: Path | None
+
+
+class Watch:
+    """The watching of one process and its descendants.
+
+    Args:
+        folder: Where beacons write; None where the training was not started from here.
+        tell: Hears every alert as it comes.
+        stop: Ends the training.
+    """
+
+    def __init__(
+        self, root: int, folder: Path | None, wish: Wish, tell: Callable[[Alert], None], stop: Callable[[], None]
+    ) -> None:
+        self._began = time.monotonic()
+        self._folder, self._wish, self._tell, self._stop = folder, wish, tell, stop
+        # Threads append, and this one takes: a deque needs no lock for that.
+        self._printed: deque[Printed] = deque(maxlen=100_000)
+        self._words = (Words(self._printed.append, self.now), Words(self._printed.append, self.now))
+        self._sight = Sight(root, folder, self._words)
+        self._hangs, self._deaths, self._learning = Hangs(wish.patience), Deaths(), Learning()
+        self._memories, self._disks = Memories(wish.horizon), Disks(wish.horizon)
+        self._alerts: list[Alert] = []
+        self._stacks: dict[int, stacks.Stack] = {}
+        self._numbers: deque[tuple[float, int]] = deque(maxlen=400)
+        self._last: Printed | None = None
+        self._norm: float | None = None
+        self._tick: Tick | None = None
+        self._moved = (0.0, 0)
+        self._dump: Path | None = None
+        self._next = 0.0
+        self._stopped = False
+
+    def now(self) -> float:
+        """Seconds since watching began."""
+        return time.monotonic() - self._began
+
+    def hear(self, number: int, data: bytes) -> None:
+        """What the training has written to stdout (1) or stderr (2)."""
+        self._words[number - 1].take(data)
+
+    def beat(self) -> None:
+        """Called several times in an interval."""
+        for dead in self._sight.ended():
+            kernel = self._sight.kernel(dead.pid) if dead.exit_code == -signal.SIGKILL else ""
+            self._died(dead, kernel)
+        self._listen()
+        if self.now() < self._next:
+            return
+        # A look that took long moves the next one: two of them at once would tell nothing.
+        self._next = self.now() + self._wish.patience.interval
+        self._look()
+
+    def close(self) -> Watched:
+        """The training has ended."""
+        for dead in self._sight.ended():
+            self._died(dead, "")
+        self._listen()
+        if self._tick is not None:
+            self._export(self._tick, up=False)
+        steps = max([self._count(), *(rank.step or 0 for rank in self._tick.ranks)] if self._tick else [self._count()])
+        return Watched(
+            alerts=tuple(self._alerts), seconds=self.now(), steps=steps, step_seconds=self._pace(),
+            last_loss=self._last.loss if self._last else None, ranks=len(self._tick.ranks) if self._tick else 0,
+            beacons=self._sight.told, dump=self._dump,
+        )  # fmt: skip
+
+    def _listen(self) -> None:
+        while self._printed:
+            line = self._printed.popleft()
+            # Every rank may print the same step: the first of them counts.
+            again = self._last is not None and line.number is not None and line.number == self._last.number
+            if again and line.loss is not None:
+                continue
+            if line.loss is not None:
+                self._last = line
+            self._norm = line.norm if line.norm is not None else self._norm
+            self._say(self._learning.see(line))
+
+    def _look(self) -> None:
+        tick = self._sight.look(self.now())
+        self._tick = tick
+        count = max([tick.number or tick.steps, *(rank.step or 0 for rank in tick.ranks)])
+        if count != self._moved[1]:
+            self._moved = (tick.at, count)
+            self._numbers.append((tick.at, count))
+        found = [*self._deaths.see(tick), *self._memories.see(tick)]
+        free = proc.disk(self._wish.swap) if self._wish.swap is not None else None
+        found += self._disks.see(tick, free)
+        if self._hangs.standing and not self._stacks:
+            self._ask(tick)
+        if not self._hangs.standing:
+            self._stacks = {}
+        for alert in self._hangs.see(tick):
+            found.append(self._explained(alert))
+        self._say(found)
+        self._export(tick, up=True)
+        if self._wish.on_hang != "tell" and any(alert.kind in ("hang", "mismatch") for alert in found):
+            self._act(tick)
+
+    def _ask(self, tick: Tick) -> None:
+        """Nothing has happened for a while: where is everybody?"""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / "ask").touch()
+        for rank in [rank for rank in tick.ranks if rank.state][:_MOST_STACKS]:
+            self._stacks[rank.rank] = stacks.read(rank.pid, rank.rank, self._folder)
+        where: dict[int, Where] = {}
+        for number, stack in self._stacks.items():
+            if stack.where is not None:
+                where[number] = stack.where
+        self._hangs.where = where
+
+    def _explained(self, alert: Alert) -> Alert:
+        stack = self._stacks.get(alert.rank) if alert.rank is not None else None
+        if stack is None or alert.kind == "goes-on":
+            return alert
+        if not stack.text:
+            return replace(alert, evidence=(*alert.evidence, f"its Python stack cannot be read: {stack.problem}"))
+        lines = (f"its Python stack ({stack.source}):", *(f"  {line}" for line in stack.lines()))
+        return replace(alert, evidence=(*alert.evidence, *lines))
+
+    def _act(self, tick: Tick) -> None:
+        if self._wish.dumps is not None and self._dump is None:
+            self._dump = self._wish.dumps
+            for number, stack in self._stacks.items():
+                store.write_atomic(self._dump / f"rank-{number}.stack.txt", stack.text or f"{stack.problem}\n")
+            told = [alert_dict(alert) for alert in self._alerts]
+            store.write_json(self._dump / "alerts.json", {"alerts": told, "at": tick.at})
+            for path in sorted(self._folder.glob("*-*.*")) if self._folder is not None else ():
+                if path.suffix in (".json", ".txt"):
+                    store.write_atomic(self._dump / path.name, path.read_bytes())
+        if self._wish.on_hang == "stop":
+            self._stopped = True
+            self._stop()
+
+    def _died(self, dead: RankSeen, kernel: str) -> None:
+        if not self._stopped:
+            self._say(self._deaths.died(dead, self.now(), ooms=self._sight.ooms(), kernel=kernel))
+
+    def _say(self, found: list[Alert]) -> None:
+        for alert in found:
+            self._alerts.append(alert)
+            self._tell(alert)
+
+    def _count(self) -> int:
+        numbers = [words.number for words in self._words if words.number is not None]
+        return max(numbers, default=sum(words.steps for words in self._words))
+
+    def _export(self, tick: Tick, *, up: bool) -> None:
+        if self._wish.openmetrics is not None:
+            seen = figures(
+                tick, up=up, moved=self._moved, pace=self._pace(), loss=self._last.loss if self._last else None,
+                norm=self._norm, alerts=self._alerts,
+            )  # fmt: skip
+            store.write_atomic(self._wish.openmetrics, text(seen))
+
+    def _pace(self) -> float | None:
+        pairs = list(self._numbers)[1:]
+        paces = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in itertools.pairwise(pairs) if b[1] > a[1]]
+        return median(paces) if paces else None
+
+
+def alert_dict(alert: Alert) -> dict[str, object]:
+    """An alert for ``--json``."""
+    return {
+        "kind": alert.kind, "severity": alert.severity, "message": alert.message, "rank": alert.rank,
+        "at": round(alert.at, 3), "evidence": list(alert.evidence),
+    }  # fmt: skip
+
+
+__all__ = ["Watch", "Watched", "Wish", "alert_dict"]

@@ -1,0 +1,61 @@
+"""A rank that ended in the middle of a training: the first one is the story, the others follow it."""
+
+from __future__ import annotations
+
+import signal
+
+from envbuild.watching.types import Alert, RankSeen, Tick
+
+# How launchers and people end the ranks that are left.
+_TOLD_TO = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+
+
+class Deaths:
+    """Hears every tick, and of every rank that has ended as soon as it is seen."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._ooms = 0
+
+    def died(self, rank: RankSeen, at: float, *, ooms: int = 0, kernel: str = "") -> list[Alert]:
+        """A rank has ended.
+
+        Args:
+            ooms: Processes of its cgroup that the kernel has killed for want of memory since watching began.
+            kernel: What the kernel's log says of this process.
+        """
+        code = rank.exit_code
+        if self._told or code in (None, 0, *_TOLD_TO):
+            return []
+        self._told = True
+        evidence = [f"process {rank.pid}, step {rank.step}" if rank.step is not None else f"process {rank.pid}"]
+        kind = "rank-died"
+        if kernel:
+            evidence.append(f"the kernel's log: {kernel}")
+        if code == -signal.SIGKILL and (ooms > self._ooms or "Killed process" in kernel):
+            kind, self._ooms = "rank-oom", ooms
+            evidence.append("the kernel killed it for want of memory")
+        return [
+            Alert(kind=kind, severity="error", at=at, rank=rank.rank, message=f"rank {rank.rank} {ended(code or 0)}",
+                  evidence=tuple(evidence))
+        ]  # fmt: skip
+
+    def see(self, tick: Tick) -> list[Alert]:
+        """One tick later: somebody else than a rank may have been killed."""
+        if tick.ooms <= self._ooms:
+            return []
+        count, self._ooms = tick.ooms - self._ooms, tick.ooms
+        what = "a process" if count == 1 else f"{count} processes"
+        return [Alert(kind="oom-kill", severity="error", at=tick.at,
+                      message=f"the kernel has killed {what} of this cgroup for want of memory")]  # fmt: skip
+
+
+def ended(code: int) -> str:
+    """How a process ended, in words; negative is a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "signal"
+    return f"was ended by {name} ({-code})"

@@ -1,0 +1,111 @@
+"""A training that runs and does not learn: from the losses and gradient norms that it prints.
+
+Every rule needs a number of printed values in a row, and says how many. A loss that is noisy, or has come as far as it
+will, is none of this.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+
+from envbuild.watching.types import Alert, Severity
+
+NANS, ZEROS, SAME, TURNS, FLAT, RISEN = 1, 5, 20, 40, 200, 40
+# Of independent noise two values in three are turning points (25 of 38, standard deviation 2.6): 37 are no chance,
+# however long somebody looks.
+_TURNING = 0.97
+_SWING = 0.2
+_FALLEN = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """What one line of the training tells of a step."""
+
+    at: float
+    number: int | None = None
+    loss: float | None = None
+    norm: float | None = None
+    rank: int = 0
+
+
+class Learning:
+    """Hears every printed step; says each thing once."""
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=FLAT)
+        self._first: list[float] = []
+        self._zeros = self._same = self._count = 0
+        self._best = math.inf
+        self._told: set[str] = set()
+
+    def see(self, line: Printed) -> list[Alert]:
+        """One printed step later."""
+        found = []
+        if line.norm is not None:
+            self._zeros = self._zeros + 1 if line.norm == 0 else 0
+            if self._zeros >= ZEROS:
+                found.append(self._say(line, "zero-gradients", "error", "all gradients are zero: nothing is learnt",
+                                       f"the gradient norm is 0 in {ZEROS} lines in a row"))  # fmt: skip
+        if line.loss is not None:
+            found += self._loss(line, line.loss)
+        return [alert for alert in found if alert is not None]
+
+    def _loss(self, line: Printed, loss: float) -> list[Alert | None]:
+        if not math.isfinite(loss):
+            word = "not a number" if math.isnan(loss) else "infinite"
+            last = f"the last finite one was {self._losses[-1]:.6g}" if self._losses else "no loss before was finite"
+            return [self._say(line, "loss-nan", "error", f"the loss is {word}", last)]
+        self._same = self._same + 1 if self._losses and self._losses[-1] == loss else 1
+        self._losses.append(loss)
+        self._count += 1
+        if len(self._first) < SAME:
+            self._first.append(loss)
+        recent = list(self._losses)[-RISEN:]
+        if len(recent) >= SAME:
+            self._best = min(self._best, median(recent[-SAME:]))
+        return [self._stuck(line, loss), self._swings(line), self._rises(line, recent)]
+
+    def _stuck(self, line: Printed, loss: float) -> Alert | None:
+        if self._same >= SAME:
+            return self._say(line, "loss-stuck", "warning", "the loss does not move at all",
+                             f"{loss:.6g} in {SAME} lines in a row, to every printed digit")  # fmt: skip
+        if self._count != FLAT:
+            return None
+        begun, now = median(self._first), median(list(self._losses)[-SAME:])
+        if now < begun - _FALLEN * abs(begun):
+            return None
+        return self._say(line, "loss-flat", "warning", f"the loss has not fallen in its first {FLAT} printed values",
+                         f"median of the first {SAME}: {begun:.6g}, of the last {SAME}: {now:.6g}")  # fmt: skip
+
+    def _swings(self, line: Printed) -> Alert | None:
+        last = list(self._losses)[-TURNS:]
+        if len(last) < TURNS:
+            return None
+        turns = sum((b - a) * (c - b) < 0 for a, b, c in zip(last, last[1:], last[2:], strict=False))
+        swing = median(abs(b - a) for a, b in itertools.pairwise(last)) / max(1e-12, abs(median(last)))
+        if turns < _TURNING * (TURNS - 2) or swing < _SWING:
+            return None
+        return self._say(line, "loss-oscillates", "warning", "the loss jumps up and down",
+                         f"{turns} turns in {TURNS} lines, by {swing:.0%} of its value each")  # fmt: skip
+
+    def _rises(self, line: Printed, recent: list[float]) -> Alert | None:
+        if len(recent) < RISEN:
+            return None
+        early, late = median(recent[:SAME]), median(recent[-SAME:])
+        # Twice the best, and still on the way up; a loss at or below zero has no such scale.
+        if self._best <= 0 or late < 2 * self._best or late <= early:
+            return None
+        return self._say(line, "loss-rises", "warning", "the loss has doubled and goes on rising",
+                         f"median of the last {SAME} lines: {late:.6g}, at its best {self._best:.6g}")  # fmt: skip
+
+    def _say(self, line: Printed, kind: str, severity: Severity, message: str, evidence: str) -> Alert | None:
+        if kind in self._told:
+            return None
+        self._told.add(kind)
+        place = f" (step {line.number})" if line.number is not None else ""
+        return Alert(kind=kind, severity=severity, message=message + place, at=line.at, evidence=(evidence,))

@@ -1,0 +1,205 @@
+"""What the kernel says of a training's processes: who is a rank, what it does, and how much memory there is left.
+
+Everything is read from /proc and the cgroup's files; nothing is attached to, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envbuild.watching.types import Memory
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Who says which rank a process is: torchrun, DeepSpeed's and accelerate's launchers; Open MPI; MPICH; Slurm.
+_RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_NO_LIMIT = 1 << 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat:
+    """A line of /proc/PID/stat."""
+
+    pid: int
+    parent: int
+    name: str
+    state: str
+    cpu: float
+    started: int
+    exit_code: int | None
+
+
+def stat(pid: int) -> Stat | None:
+    """One process; None when it is gone."""
+    text = _read(f"/proc/{pid}/stat")
+    head, found, rest = text.rpartition(")")
+    words = rest.split()
+    if not found or len(words) < 20:
+        return None
+    status = int(words[49]) if len(words) > 49 and words[0] == "Z" else None
+    # As wait(2) gives it: a signal in the low seven bits, else the exit code above them.
+    code = None if status is None else -(status & 0x7F) if status & 0x7F else status >> 8
+    return Stat(
+        pid=pid, parent=int(words[1]), name=head.partition("(")[2], state=words[0],
+        cpu=(int(words[11]) + int(words[12])) / _TICKS, started=int(words[19]), exit_code=code,
+    )  # fmt: skip
+
+
+def tree(root: int) -> list[Stat]:
+    """A process and all its descendants that are there, parents first."""
+    every = {found.pid: found for found in map(stat, _pids()) if found is not None}
+    children: dict[int, list[int]] = {}
+    for each in every.values():
+        children.setdefault(each.parent, []).append(each.pid)
+    found, todo = [], [root]
+    while todo:
+        pid = todo.pop(0)
+        if pid in every:
+            found.append(every[pid])
+        todo += children.get(pid, [])
+    return found
+
+
+def ranks(members: Sequence[Stat]) -> dict[int, Stat]:
+    """Which of these processes is which rank, by its environment; of a wrapper and its program, the program."""
+    found: dict[int, Stat] = {}
+    for member in members:
+        number = _rank(member.pid)
+        if number is None:
+            continue
+        before = found.get(number)
+        # Children of a rank (a data loader's workers) have its environment, too.
+        if before is None or (not before.name.startswith("python") and member.name.startswith("python")):
+            found[number] = member
+    return found
+
+
+def moved(pid: int) -> int:
+    """Bytes that a process has read and written, in memory and on disks."""
+    found = 0
+    for line in _read(f"/proc/{pid}/io").splitlines():
+        name, _, value = line.partition(": ")
+        if name in ("rchar", "wchar", "read_bytes", "write_bytes"):
+            found += int(value)
+    return found
+
+
+def footprint(members: Sequence[Stat]) -> int:
+    """Bytes of memory that processes have for themselves, and the largest share of what they have in common.
+
+    The proportional share (PSS) would be exacter, but the kernel walks all pages for it, with the process's memory
+    locked: seconds for a rank that has 100 GiB.
+    """
+    own, shared = 0, 0
+    for member in members:
+        for line in _read(f"/proc/{member.pid}/status").splitlines():
+            if line.startswith("RssAnon:"):
+                own += int(line.split()[1]) * 1024
+            elif line.startswith("RssShmem:"):
+                shared = max(shared, int(line.split()[1]) * 1024)
+    return own + shared
+
+
+def host_memory(used: int) -> Memory | None:
+    """The host's memory: what nobody else has, and all of it."""
+    found = {}
+    for line in _read("/proc/meminfo").splitlines():
+        name, _, value = line.partition(":")
+        found[name] = int(value.split()[0]) * 1024
+    if "MemAvailable" not in found:
+        return None
+    return Memory(name="host memory", used=used, left=found["MemAvailable"], limit=found["MemTotal"])
+
+
+class Cgroup:
+    """The memory cgroup of a process, of either version; the nearest one that has a limit."""
+
+    def __init__(self, pid: int, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> None:
+        self._folder: Path | None = None
+        self._first = True
+        for line in _read(str(proc / str(pid) / "cgroup")).splitlines():
+            number, names, path = [*line.split(":", 2), "", ""][:3]
+            first = number == "0" and not names
+            if not first and "memory" not in names.split(","):
+                continue
+            base = root if first else root / "memory"
+            name = "memory.max" if first else "memory.limit_in_bytes"
+            folder = base / path.lstrip("/")
+            # In a container the path may be the host's, and its own root is all that is there.
+            for each in [folder, *folder.parents]:
+                if 0 < _number(each / name) < _NO_LIMIT:
+                    self._folder, self._first = each, first
+                    return
+                if each == base:
+                    break
+
+    def memory(self, used: int) -> Memory | None:
+        """What is left below the limit; files that were read and can be dropped are not counted."""
+        if self._folder is None:
+            return None
+        limit = _number(self._folder / ("memory.max" if self._first else "memory.limit_in_bytes"))
+        usage = _number(self._folder / ("memory.current" if self._first else "memory.usage_in_bytes"))
+        drop = "inactive_file" if self._first else "total_inactive_file"
+        for line in _read(str(self._folder / "memory.stat")).splitlines():
+            if line.startswith(drop + " "):
+                usage -= int(line.split()[1])
+        return Memory(name="memory of the cgroup", used=used, left=max(0, limit - usage), limit=limit)
+
+    def killed(self) -> int:
+        """Processes that were killed for want of memory (oom_kill in memory.events or memory.oom_control)."""
+        if self._folder is None:
+            return 0
+        name = "memory.events" if self._first else "memory.oom_control"
+        for line in _read(str(self._folder / name)).splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+        return 0
+
+
+def waited() -> tuple[float, float] | None:
+    """Seconds that the CPUs have waited for disks, and seconds in all."""
+    words = _read("/proc/stat").partition("\n")[0].split()
+    if len(words) < 9:
+        return None
+    return int(words[5]) / _TICKS, sum(map(int, words[1:9])) / _TICKS
+
+
+def disk(folder: Path) -> Memory | None:
+    """The file system of a folder."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    return Memory(name=f"the disk of {folder}", used=size - free, left=free, limit=size)
+
+
+def _rank(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    found = dict(item.partition(b"=")[::2] for item in text.split(b"\0"))
+    for name in _RANK_NAMES:
+        value = found.get(name.encode(), b"")
+        if value.isdigit() and len(value) < 7:
+            return int(value)
+    return None
+
+
+def _pids() -> Iterator[int]:
+    return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(path: Path) -> int:
+    text = _read(str(path)).strip()
+    return int(text) if text.isdigit() else 0
