@@ -418,3 +418,16 @@ def test_accelerate_is_told_how_its_nodes_meet() -> None:
     line = next(each.command for each in two if each.subject == "launcher")
     assert "--machine_rank" in line and "--main_process_ip" in line and "--num_processes 16" in line
     assert not any("--machine_rank" in each.command for each in one)
+
+
+def test_what_is_to_be_typed_names_the_file_and_the_unit_of_its_option() -> None:
+    options = {"deepspeed": "--deepspeed_config", "hf-trainer": "--deepspeed", "accelerate": "--deepspeed_config_file"}
+    for launcher, said in options.items():
+        found = answer(launcher=launcher, nodes=2, stage=3).advice
+        line = next(each.command for each in found if each.subject == "launcher")
+        assert f"{said} ds_config.json" in line
+        network = next(each.command.split() for each in found if each.command.startswith("--network"))
+        assert bits(network[1], "--network") == 5e10, "what is pasted is read as what was meant"
+        # 6.74e9 parameters in bf16: only transformers reads a checkpoint so.
+        reads = any("rank 0 read the whole checkpoint besides, 12.6 GiB" in each.text for each in found)
+        assert reads is (launcher != "deepspeed")

@@ -83,9 +83,14 @@ def _loading(answer: Answer, launcher: str, setup: Setup) -> Iterator[Advice]:
         fate = f"more than the node has ({gib(ram)}): it dies loading" if dies and ram else f"{gib(without.total)}"
         if without.total <= answer.chosen.loading.total:
             fate = "no more than training takes here, so that it costs time alone"
+        read = "" if launcher == DEEPSPEED else (
+            " from_pretrained (5.24) has rank 0 read the whole checkpoint besides, "
+            f"{gib(setup.dtype.bytes * answer.question.shape.parameters)}: memory-mapped where it is safetensors."
+        )  # fmt: skip
         yield Advice(
-            subject="loading", text=f"{how}. Without zero.Init every rank holds the whole model first: {fate}.",
-            source="deepspeed/runtime/zero/partition_parameters.py: class Init",
+            subject="loading", text=f"{how}. Without zero.Init every rank holds the whole model first: {fate}.{read}",
+            source="deepspeed/runtime/zero/partition_parameters.py: class Init" + (
+                "; transformers/modeling_utils.py" if read else ""),
         )  # fmt: skip
     yield from _only_loading(answer)
     if setup.stage == 3 and not gathers(answer):
