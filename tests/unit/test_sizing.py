@@ -113,8 +113,8 @@ def test_pinned_blocks_are_rounded_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("setup", "each"),
     [
-        (Setup(stage=0), 20), (Setup(stage=0, dtype=Dtype.FP32), 16), (Setup(stage=1), 4 + 18 / 8),
-        (Setup(stage=2), 2 + 20 / 8), (Setup(stage=3, persistence=0), 22 / 8),
+        (Setup(stage=0), 20), (Setup(stage=0, dtype=Dtype.FP32), 16 + 4 * 5e8 / LLAMA.parameters),
+        (Setup(stage=1), 4 + 18 / 8), (Setup(stage=2), 2 + 20 / 8), (Setup(stage=3, persistence=0), 22 / 8),
         (Setup(stage=3, persistence=0, dtype=Dtype.FP32), 24 / 8),
     ],
 )  # fmt: skip

@@ -73,7 +73,10 @@ def _working(shape: Shape, setup: Setup) -> tuple[Part, ...]:
         # Never more than the model has; never less than the layer that computes.
         count = min(shape.parameters, max(setup.max_live, shape.largest_block.size))
         live = product("live parameters", Basis.ASSUMED, p=size, live=count)
-    buckets = _bucket(setup, BUCKETS - 1) if setup.stage == 3 else _bucket(setup, 2 if setup.overlap else 1)
+    # Without ZeRO gradients are reduced when the backward pass is over (states.py); nobody reads reduce_bucket_size.
+    buckets = None
+    if setup.stage:
+        buckets = _bucket(setup, BUCKETS - 1) if setup.stage == 3 else _bucket(setup, 2 if setup.overlap else 1)
     vocabulary = {"b": setup.micro_batch, "s": setup.sequence, "V": shape.vocabulary}
     logits = product("logits", Basis.ASSUMED, _10=LOGITS[size], **vocabulary)
     return (*parts(live, buckets), *activations(shape, setup), *parts(logits))

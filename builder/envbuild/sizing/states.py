@@ -13,6 +13,8 @@ from envbuild.sizing.setup import Dtype, Machine, Place, Setup
 from envbuild.sizing.shape import Shape
 
 MASTER, MOMENTS, GRADIENT = 4, 8, 4
+# runtime/engine.py: MEMORY_OPT_ALLREDUCE_SIZE, in elements, of the reduction without ZeRO.
+_REDUCED = 500_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +58,10 @@ def _none(shape: Shape, setup: Setup) -> States:
         product("master parameters", _4=MASTER, P=count) if mixed else None,
         product("optimizer moments", _8=MOMENTS, P=count),
     )
-    return States(
-        gpu=gpu, step=parts(product("fp32 gradients in the step", _4=GRADIENT, P=count)) if mixed else (),
-        host=(), pinned=(),
-    )  # fmt: skip
+    # The flat copy is gone before the fp32 gradients of 16 bits, which are more, are made.
+    flat = product("flat gradients in the reduction", p=setup.dtype.bytes, bucket=min(count, _REDUCED))
+    step = parts(product("fp32 gradients in the step", _4=GRADIENT, P=count) if mixed else flat)
+    return States(gpu=gpu, step=step, host=(), pinned=())
 
 
 def _one_two(shape: Shape, setup: Setup, machine: Machine) -> States:
