@@ -121,6 +121,23 @@ def test_a_training_that_goes_on_is_told_and_is_given_as_long_the_next_time() ->
     assert [alert.kind for alert in found] == ["hang", "goes-on"]
 
 
+def test_a_hang_behind_the_first_step_is_seen_where_a_rank_is_behind_and_idle() -> None:
+    for busy, kinds in ((False, ["hang"]), (True, [])):
+        ticks = []
+        for tick in stalled(1, calls=1):
+            cpu = tick.at if busy else 0.0
+            ticks.append(replace(tick, ranks=tuple(replace(rank, cpu=cpu) for rank in tick.ranks)))
+        assert [alert.kind for alert in ran(Hangs(), iter(ticks))] == kinds
+
+
+def test_a_time_in_which_nobody_looked_is_no_standstill() -> None:
+    ticks = [Tick(at=number * INTERVAL + (3600 if number > 20 else 0), ranks=ranks(10 * number, 0.0, calls=number))
+             for number in range(22)]  # fmt: skip
+    asleep = replace(ticks[-1], ranks=tuple(replace(rank, step=200, calls=ticks[20].ranks[0].calls) for rank in
+                                            ticks[-1].ranks))  # fmt: skip
+    assert ran(Hangs(), iter([*ticks[:-1], asleep])) == []
+
+
 def test_the_first_step_has_its_own_patience() -> None:
     hangs = Hangs(Patience(first=300))
     ticks = [Tick(at=at * INTERVAL, ranks=ranks(0, 0.0)) for at in range(70)]

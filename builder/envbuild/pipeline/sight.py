@@ -36,6 +36,7 @@ class Sight:
         self._ended: dict[int, RankSeen] = {}
         self._last: dict[int, RankSeen] = {}
         self._guessed = False
+        self._quiet: int | None = None
         self._gpus = Gpus()
         self.told = False
 
@@ -57,8 +58,20 @@ class Sight:
             at=at, ranks=ranks, steps=sum(words.steps for words in self._words),
             number=max((words.number for words in self._words if words.number is not None), default=None),
             memories=tuple(memory for memory in memories if memory is not None), ooms=self.ooms(), iowait=share,
-            gpu_percent=self._gpus.busy(), quiet=any(words.quiet for words in self._words),
+            gpu_percent=self._gpus.busy(), quiet=self._is_quiet(ranks),
         )  # fmt: skip
+
+    def _is_quiet(self, ranks: tuple[RankSeen, ...]) -> bool:
+        """Whether something that takes long was announced, and engines have made no steps since."""
+        if not any(words.quiet for words in self._words):
+            self._quiet = None
+            return False
+        step = max((rank.step for rank in ranks if rank.step is not None), default=0)
+        self._quiet = step if self._quiet is None else self._quiet
+        if step > self._quiet + 1:
+            for words in self._words:
+                words.quiet = False
+        return step <= self._quiet + 1
 
     def ooms(self) -> int:
         """Processes of the cgroup that the kernel has killed since the first look."""

@@ -26,6 +26,7 @@ from envbuild.watching.types import Alert, RankSeen, Tick, Where
 
 # Of ranks on this host: more stacks than anybody reads.
 _MOST_STACKS = 64
+_ANSWER = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,6 @@ class Watch:
     ) -> None:
         self._began = time.monotonic()
         self._folder, self._wish, self._tell, self._stop = folder, wish, tell, stop
-        # Threads append, and this one takes: a deque needs no lock for that.
         self._printed: deque[Printed] = deque(maxlen=100_000)
         self._words = (Words(self._printed.append, self.now), Words(self._printed.append, self.now))
         self._sight = Sight(root, folder, self._words)
@@ -91,6 +91,7 @@ class Watch:
         self._dump: Path | None = None
         self._next = 0.0
         self._stopped = False
+        self._count_dumps = 0
 
     def now(self) -> float:
         """Seconds since watching began."""
@@ -182,8 +183,11 @@ class Watch:
         return replace(alert, evidence=(*alert.evidence, *lines))
 
     def _act(self, tick: Tick) -> None:
-        if self._wish.dumps is not None and self._dump is None:
-            self._dump = self._wish.dumps
+        if self._wish.dumps is not None:
+            self._count_dumps += 1
+            more = f"-{self._count_dumps}" if self._count_dumps > 1 else ""
+            self._dump = self._wish.dumps.with_name(self._wish.dumps.name + more)
+            self._await_answers(tick)
             for number, stack in self._stacks.items():
                 store.write_atomic(self._dump / f"rank-{number}.stack.txt", stack.text or f"{stack.problem}\n")
             told = [alert_dict(alert) for alert in self._alerts]
@@ -194,6 +198,15 @@ class Watch:
         if self._wish.on_hang == "stop":
             self._stopped = True
             self._stop()
+
+    def _await_answers(self, tick: Tick) -> None:
+        """Ranks that can answer do so within a second."""
+        if self._folder is None or not self._sight.told:
+            return
+        until = time.monotonic() + _ANSWER
+        able = [rank.rank for rank in tick.ranks if rank.state and rank.state not in "TtZ"]
+        while time.monotonic() < until and not all((self._folder / f"stack-{rank}.txt").is_file() for rank in able):
+            time.sleep(0.1)
 
     def _died(self, dead: RankSeen, kernel: str) -> None:
         if not self._stopped:

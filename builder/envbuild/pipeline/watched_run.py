@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,32 +43,33 @@ def watch_command(
         EngineError: It cannot be started, or a file cannot be written.
     """
     with store.scratch(store.home() / "runs", "watch-") as folder, log.open("ab") as copy:
-        heard: list[Watch] = []
-        early: list[tuple[int, bytes]] = []
+        # The threads that pass the words on append, and this one takes: a deque needs no lock for that.
+        said: deque[tuple[int, bytes]] = deque()
 
         def hear(number: int, data: bytes) -> None:
+            said.append((number, data))
             with contextlib.suppress(OSError):
                 copy.write(data)
                 copy.flush()
-            if heard:
-                heard[0].hear(number, data)
-            else:
-                early.append((number, data))
 
         child = process.Tapped(argv, on_output=hear, env=variables(folder, wish.patience.interval), stdout=stdout)
         with child:
             stop = _Stop(child.pid)
             watch = Watch(child.pid, folder, wish, tell, stop)
-            for number, data in early:
-                watch.hear(number, data)
-            heard.append(watch)
             pause = min(0.5, wish.patience.interval / 2)
             while (code := child.wait(pause)) is None:
+                _listen(watch, said)
                 watch.beat()
                 stop.over()
             stop.left()
         child.drain()
+        _listen(watch, said)
         return code, watch.close()
+
+
+def _listen(watch: Watch, said: deque[tuple[int, bytes]]) -> None:
+    while said:
+        watch.hear(*said.popleft())
 
 
 def watch_pid(pid: int, wish: Wish, follow: Path | None, tell: Callable[[Alert], None]) -> Watched:

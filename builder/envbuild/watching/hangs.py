@@ -21,8 +21,8 @@ _MOVING = 1 << 20  # bytes a second
 # Steps that the training told of, and of each rank its step and how many collectives it has begun.
 _Marks = tuple[int, dict[int, tuple["int | None", int]]]
 _LATE = 2.4  # intervals without progress, at the least: with a third sample it is certain
-_PACES, _GAPS = 60, 720  # kept: of an hour at the usual interval
-_KNOWN = 3
+_PACES, _GAPS, _KNOWN = 60, 720, 3  # signs of progress: kept (an hour's at the usual interval), and enough
+_SURE = 12  # intervals
 _WORDS: Mapping[Activity, str] = {
     "gone": "is gone", "stopped": "is stopped (a signal, or a debugger)", "busy": "computes or spins",
     "moving": "reads or writes", "idle": "waits without using a CPU",
@@ -84,6 +84,9 @@ class Hangs:
         if self._marks is None or before is None:
             self._marks, self._since, self._count = marks, tick.at, count
             return []
+        if tick.at - before.at > 4 * self.patience.interval:
+            # Nobody looked (Ctrl-Z, a laptop's lid, a crowded host): that time counts for nothing.
+            self._since += tick.at - before.at
         if marks != self._marks:
             # A rank that comes or goes is no step.
             if _forward(self._marks, marks):
@@ -93,6 +96,9 @@ class Hangs:
         if any(does in ("gone", "stopped") for does in activities(tick, before).values()):
             # No step takes as long as this does.
             limit = min(limit, _LATE * self.patience.interval)
+        elif self._started and len(self._gaps) < _KNOWN:
+            # Between the first steps only a rank that is seen to be behind, and idle, is more than slow.
+            limit = min(limit, _SURE * self.patience.interval)
         self.standing = tick.at - self._since >= limit / 2
         if tick.at - self._since < limit:
             return []
@@ -134,9 +140,11 @@ class Hangs:
     def _stands(self, tick: Tick, before: Tick) -> list[Alert]:
         found = judge(tick, before, self.where)
         stood = tick.at - self._since
+        if stood < self._limit(tick) and not (found.kind in ("hang", "mismatch") and found.ranks):
+            return []
         if found.kind in ("slow", "quiet") and stood >= max(self.patience.pause, self._limit(tick)):
             found = Verdict(kind="hang", ranks=found.ranks, reason=found.reason)
-        if found.kind == "quiet" and stood < 12 * self.patience.interval:
+        if found.kind == "quiet" and stood < _SURE * self.patience.interval:
             return []
         if found.kind == "slow" and not found.ranks and stood < 3 * self._limit(tick):
             # All of them compute, and nobody waits: a checkpoint or an evaluation that did not say so.
@@ -268,7 +276,7 @@ def _evidence(tick: Tick, before: Tick) -> list[str]:
             words.append(f"step {rank.step}")
         words += [f"{_call(call)}" for call in rank.calls.values()][:3]
         lines.append(f"rank {rank.rank} (process {rank.pid}): {', '.join(words)}")
-    return lines if len(lines) <= 16 else [*lines[:16], f"and {len(lines) - 16} more ranks"]
+    return [*lines[:16], f"and {len(lines) - 16} more ranks"] if len(lines) > 16 else lines
 
 
 def _call(call: Call) -> str:
@@ -276,10 +284,9 @@ def _call(call: Call) -> str:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"ranks {', '.join(map(str, ranks[:8]))}{more} (the first is {ranks[0]})"
+    many = f"ranks {', '.join(map(str, ranks[:8]))}{more} (the first is {ranks[0]})"
+    return f"rank {ranks[0]}" if len(ranks) == 1 else many
 
 
 def _begun(rank: RankSeen) -> int:
@@ -291,6 +298,3 @@ def _forward(before: _Marks, after: _Marks) -> bool:
     return before[0] != after[0] or any(
         rank in before[1] and before[1][rank] != mark for rank, mark in after[1].items()
     )
-
-
-__all__ = ["Hangs", "Patience", "Verdict", "activities", "judge", "mismatched"]

@@ -13,8 +13,11 @@ from pathlib import Path
 from envbuild.watching.types import Memory
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-# Who says which rank a process is: torchrun, DeepSpeed's and accelerate's launchers; Open MPI; MPICH; Slurm.
-_RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+# Who says which rank a process is: torchrun, DeepSpeed's and accelerate's launchers (which may have a RANK of their
+# own, of their node, or a SLURM_PROCID, but no LOCAL_RANK); Open MPI; MPICH; Slurm.
+_RANK_NAMES = (
+    ("RANK", "LOCAL_RANK"), ("RANK",), ("OMPI_COMM_WORLD_RANK",), ("PMI_RANK",), ("SLURM_PROCID",),
+)  # fmt: skip
 _NO_LIMIT = 1 << 60
 
 
@@ -64,16 +67,20 @@ def tree(root: int) -> list[Stat]:
 
 def ranks(members: Sequence[Stat]) -> dict[int, Stat]:
     """Which of these processes is which rank, by its environment; of a wrapper and its program, the program."""
-    found: dict[int, Stat] = {}
-    for member in members:
-        number = _rank(member.pid)
-        if number is None:
-            continue
-        before = found.get(number)
-        # Children of a rank (a data loader's workers) have its environment, too.
-        if before is None or (not before.name.startswith("python") and member.name.startswith("python")):
-            found[number] = member
-    return found
+    every = [(member, _environment(member.pid)) for member in members]
+    for names in _RANK_NAMES:
+        found: dict[int, Stat] = {}
+        for member, environment in every:
+            value = environment.get(names[0], b"")
+            if not value.isdigit() or len(value) > 6 or not all(name in environment for name in names):
+                continue
+            before = found.get(int(value))
+            # Children of a rank (a data loader's workers) have its environment, too.
+            if before is None or (not before.name.startswith("python") and member.name.startswith("python")):
+                found[int(value)] = member
+        if found:
+            return found
+    return {}
 
 
 def moved(pid: int) -> int:
@@ -176,17 +183,13 @@ def disk(folder: Path) -> Memory | None:
     return Memory(name=f"the disk of {folder}", used=size - free, left=free, limit=size)
 
 
-def _rank(pid: int) -> int | None:
+def _environment(pid: int) -> dict[str, bytes]:
     try:
         text = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
-        return None
-    found = dict(item.partition(b"=")[::2] for item in text.split(b"\0"))
-    for name in _RANK_NAMES:
-        value = found.get(name.encode(), b"")
-        if value.isdigit() and len(value) < 7:
-            return int(value)
-    return None
+        return {}
+    pairs = (item.partition(b"=") for item in text.split(b"\0"))
+    return {name.decode(errors="replace"): value for name, _, value in pairs}
 
 
 def _pids() -> Iterator[int]:
