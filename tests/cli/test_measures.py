@@ -122,6 +122,29 @@ def test_the_bottleneck_is_named_with_what_to_run(cli: Any, place: Path) -> None
     assert {each["rule"] for each in found["abstained"]} >= {"communication", "memory"}
 
 
+def test_experiments_that_cannot_be_run_are_refused_or_listed(cli: Any, place: Path) -> None:
+    steps = {"number": [0, 1, 2, 3], "seconds": [1.0] * 4, "parts": {"data_wait": [0.4] * 4, "forward": [0.5] * 4}}
+    for kind in ("log", "command"):
+        made = measurement({"ranks": [{"rank": 0, "steps": steps}]}, origin={"kind": kind})
+        store.write_json(place / f"{kind}.json", files.document(made))
+    refused = cli("bottleneck", "log.json", "--experiment", cwd=place)
+    assert refused.code == 2 and "which image" in refused.err and "--target IMAGE" in refused.err
+    own = cli("bottleneck", "command.json", "--experiment", cwd=place)
+    assert own.code == 0 and own.out.startswith("No experiment was run.\nnot run [data]: it is a training of your own")
+    assert "envbuild profile envbuild/cpu:validated --data synthetic --json" in own.out
+    plan = cli("bottleneck", "command.json", "--experiment", "--dry-run", "--json", cwd=place).json["plan"]
+    assert plan["experiments"] == [] and [each["rule"] for each in plan["left"]] == ["data"]
+    away = cli("bottleneck", "log.json", "--experiment", "--target", "mine:1", "--dry-run", cwd=place)
+    assert away.code == 3, "no engine answers"
+    for words, said in (
+        (("--experiment", "--only", "luck"), "there is no rule 'luck'"),
+        (("--experiment", "--only", "swap"), "that was not found"),
+        (("--dry-run",), "go with --experiment"),
+    ):
+        done = cli("bottleneck", "command.json", *words, cwd=place)
+        assert done.code == 2 and said in done.err
+
+
 def test_files_of_other_tools_become_measurements(cli: Any, tmp_path: Path) -> None:
     timers = "fwd: 100.00 | bwd: 200.00 | bwd_inner: 150.00 | bwd_allreduce: 50.00 | step: 400.00"
     rows = [f"[2024-05-01 12:00:0{n},000] [INFO] [Rank 0] time (ms) | {timers}" for n in range(5)]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from envbuild import store
 from envbuild.engines import DockerEngine
 from envbuild.profile import files
 from envbuild.profile.bottleneck import diagnose
@@ -151,6 +152,34 @@ def test_a_slow_loader_is_seen_and_named_first(measure: Measure) -> None:
     slow = measure("--pass", "timing", "--steps", "6", "--data", "slow:250")
     assert mean(launch_of(slow, "timing"), "data_wait") >= 0.5, "two micro-batches of 250 ms"
     assert first(slow) == "data"
+
+
+def test_an_experiment_confirms_that_the_loader_is_slow(cli: Cli, measure: Measure, tmp_path: Path) -> None:
+    slow = measure(
+        "--pass",
+        "timing",
+        "--steps",
+        "3",
+        "--ranks",
+        "1",
+        "--data",
+        "slow:300",
+        "--set",
+        "gradient_accumulation_steps=1",
+    )
+    assert first(slow) == "data"
+    store.write_json(tmp_path / "m.json", files.document(slow))
+    done = cli("bottleneck", str(tmp_path / "m.json"), "--experiment", "--only", "data", "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["experiments"]
+    assert found["verdict"] == "confirmed" and found["rounds"] == 5, found
+    assert [(each["name"], each["base"], each["candidate"]) for each in found["changed"]] == [
+        ("data", "slow:300", "synthetic")
+    ]
+    sides = [files.read(Path(found[side])) for side in ("base", "candidate")]
+    waits = [mean(launch_of(side, "timing"), "data_wait") for side in sides]
+    assert waits[0] >= 0.3 > waits[1]
+    assert {side.key.config for side in sides} == {slow.key.config}, "nothing else was changed"
 
 
 def test_a_checkpoint_in_every_step_is_seen_and_named_first(measure: Measure) -> None:

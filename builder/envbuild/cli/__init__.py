@@ -37,7 +37,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "tuning": ("tune",),
     "profiling": ("profile",),
     "watching": ("watch",),
-    "measures": ("compare", "bottleneck", "baseline"),
+    "measures": ("compare", "baseline"),
+    "bottleneck": ("bottleneck",),
     "reporting": ("report",),
     "trust": ("key", "verify"),
     "facts": ("facts",),
@@ -49,6 +50,7 @@ _INTERRUPTED = {
     "export": "no bundle was written; run it again: it goes on with what was fetched",
     "profile": "no measurement was written",
     "compare": "run it again: it goes on behind the launches that were made",
+    "bottleneck": "run it again: it goes on behind the launches that were made",
 }
 
 

@@ -70,7 +70,7 @@ def launched(
         if dry_run:
             for position in session.left():
                 side = sides[sessions.side_of(position)]
-                output.text(shlex.join(profiling.foreseen(bench, side.subject, side.wish)))
+                output.text(shlex.join(profiling.foreseen(bench, side.subject, sessions.passes(side.wish, position))))
             return None
         measured = sessions.launch(bench, session)
         output.narrate(f"launches: {session.folder}")

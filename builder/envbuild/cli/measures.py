@@ -1,4 +1,4 @@
-"""What follows from measurements: compare, baseline, bottleneck."""
+"""What follows from measurements: compare, baseline."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def register(app: typer.Typer) -> None:
         promote
     )
     app.add_typer(baseline, name="baseline")
-    app.command("bottleneck", epilog="Example: envbuild bottleneck M.json --baseline before.json")(bottleneck)
 
 
 def aspects(incomplete: str) -> list[str]:
@@ -117,7 +116,7 @@ def compare(
             warmup=warmup, timeout=timeout,
         )  # fmt: skip
     else:
-        sides = named(base, folder, project), _measured(Path(candidate))
+        sides = named(base, folder, project), measured(Path(candidate))
     if sides is None:
         return
     found = comparing.compare(*sides, asked)
@@ -137,7 +136,7 @@ def add(
     from envbuild.errors import InputError
     from envbuild.profile import baselines
 
-    found = _measured(measurement)
+    found = measured(measurement)
     place = folder_of(folder, project)
     known = baselines.fitting(place, found.key)
     if known is not None:
@@ -160,7 +159,7 @@ def promote(
     from envbuild.errors import InputError
     from envbuild.profile import baselines
 
-    found = _measured(measurement)
+    found = measured(measurement)
     place = folder_of(folder, project)
     known = baselines.fitting(place, found.key)
     if known is None:
@@ -207,39 +206,6 @@ def show(
         output.narrate(f"no baselines in {place}; the first one: envbuild baseline add M.json --reason TEXT")
 
 
-def bottleneck(
-    measurement: MeasurementArgument,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline", "-b", metavar="BASE", autocompletion=names,
-            help="What it was like before: a measurement, or the name of a baseline.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", metavar="IMAGE", help="What the proposed commands run; else its row.")
-    ] = None,
-    folder: FolderOption = None,
-    project: opt.ProjectOption = None,
-    json: opt.JsonOption = False,
-) -> None:  # fmt: skip
-    """Name what holds a training back, with evidence, confidence, and the next experiment as a command line.
-
-    Rules that lack their figures abstain and say what is missing: no finding is not the same as a fast training.
-    """
-    from envbuild.cli import comparison
-    from envbuild.profile.bottleneck import diagnose
-
-    found = _measured(measurement)
-    before = named(base, folder, project) if base is not None else None
-    row = found.key.row
-    diagnosis = diagnose(found, before, target=target or (f"envbuild/{row}:validated" if row else "IMAGE"))
-    if json:
-        output.document("bottleneck", **comparison.diagnosis_dict(diagnosis))
-    else:
-        comparison.show_diagnosis(diagnosis, found)
-
-
 def _write(place: Path, known: Stored | None, found: Measurement, reason: str, *, dry_run: bool, json: bool) -> None:
     import datetime
 
@@ -281,7 +247,8 @@ def folder_of(folder: Path | None, project: Path | None) -> Path:
     return (Path.cwd() if root.packaged else root.root) / FOLDER
 
 
-def _measured(path: Path) -> Measurement:
+def measured(path: Path) -> Measurement:
+    """The measurement in a file."""
     from envbuild.profile import files
 
     return files.read(path)
@@ -297,4 +264,4 @@ def named(name: str, folder: Path | None, project: Path | None) -> Measurement:
         return baselines.find(place, name).baseline.measurement
     if path.resolve().parent == place.resolve():
         return baselines.read(path).baseline.measurement
-    return _measured(path)
+    return measured(path)

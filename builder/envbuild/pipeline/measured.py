@@ -17,6 +17,7 @@ from envbuild.profile.document import (
     Hardware,
     Key,
     Launch,
+    Made,
     Measurement,
     Origins,
     StructuralCollective,
@@ -45,6 +46,7 @@ class About:
         tokens: Of one sample; None where a user's own command trained.
         probe: Hash of the programs that measured.
         origin: ``probe`` or ``command``.
+        made: With what it was started; None where a user's own command trained.
     """
 
     accelerator: str
@@ -60,6 +62,7 @@ class About:
     seed: int | None = None
     interval: int | None = None
     command: str | None = None
+    made: Made | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -104,7 +107,7 @@ def measurement_of(lines: Sequence[dict[str, Any]], about: About) -> Measurement
         }
     )  # fmt: skip
     origin = Origins(
-        kind="command" if about.command else "probe", envbuild=about.envbuild, command=about.command,
+        kind="command" if about.command else "probe", envbuild=about.envbuild, command=about.command, made=about.made,
     )  # fmt: skip
     return Measurement(key=key, origin=origin, config=config, launches=launches, notes=(*about.notes, *_threads(ranks)))
 

@@ -30,6 +30,7 @@ from envbuild.pipeline.interpreter import find_interpreter
 from envbuild.pipeline.locate import locate
 from envbuild.pipeline.measured import About, measurement_of, of_kind, read_lines
 from envbuild.pipeline.prepare import FindingsError, errors
+from envbuild.pipeline.profile_made import made_of
 from envbuild.pipeline.profile_told import Told
 from envbuild.pipeline.profile_wish import MODELS, Wish, argv_of, nvml_file, profiler_folder, profiler_hash
 from envbuild.pipeline.runs import running
@@ -126,8 +127,9 @@ def profile_image(bench: Workbench, subject: Subject, wish: Wish) -> Measurement
     )  # fmt: skip
     about = _about(wish, subject.config, device.accelerator, hardware)
     about = dataclasses.replace(
-        about, image=evidence.digest_of(subject.info.id) or subject.info.id, row=subject.env.name
-    )
+        about, image=evidence.digest_of(subject.info.id) or subject.info.id, row=subject.env.name,
+        made=made_of(wish, subject.config.values, image=subject.ref),
+    )  # fmt: skip
     return _measurement(bench, subject.ref, outcome_of(subject.env, result), about)
 
 
@@ -148,7 +150,10 @@ def profile_python(bench: Workbench, python: str, accelerator: str | None, wish:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         gpus=tuple(dict.fromkeys(gpu.name for gpu in seen.gpus)) if seen else (),
     )  # fmt: skip
-    return _measurement(bench, argv[0], outcome, _about(wish, config, device, hardware))
+    about = dataclasses.replace(
+        _about(wish, config, device, hardware), made=made_of(wish, config.values, python=argv[0])
+    )
+    return _measurement(bench, argv[0], outcome, about)
 
 
 def python_argv(python: str, accelerator: str | None, wish: Wish) -> tuple[tuple[str, ...], TrainingConfig, str]:

@@ -104,7 +104,7 @@ def launch(
         began = time.monotonic()
         for number, position in enumerate(left):
             side = session.sides[side_of(position)]
-            measured = measure(bench, side.subject, _passes(side.wish, position))
+            measured = measure(bench, side.subject, passes(side.wish, position))
             store.write_json(session.place(position), files.document(_turned(measured, session.name, position)))
             if number + 1 < len(left):
                 rest = (time.monotonic() - began) / (number + 1) * (len(left) - number - 1)
@@ -115,7 +115,7 @@ def launch(
     return base, candidate
 
 
-def _passes(wish: Wish, position: int) -> Wish:
+def passes(wish: Wish, position: int) -> Wish:
     """Whether it trains right is asked once on each side, behind the steps that are timed."""
     return dataclasses.replace(wish, passes=("timing", "parity") if position < 2 else ("timing",))
 

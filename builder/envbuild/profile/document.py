@@ -179,18 +179,55 @@ class Launch(Frozen):
         return self
 
 
+class Delay(Frozen):
+    """A wait that was asked for, and the one rank that waits; None is every one."""
+
+    milliseconds: Annotated[float, Field(ge=0, le=1e9)]
+    rank: Count | None = None
+
+
+class Made(Frozen):
+    """With what the training was started, so that it can be started again.
+
+    Attributes:
+        image, python: Name of the image, or the interpreter that it ran under without one.
+        ds_config: What DeepSpeed was given; ``Measurement.config`` is what it made of that.
+        env: ``NAME=VALUE`` of the ranks; a value that is nobody else's is ``***``.
+        disk: Folder of the host for checkpoints and swapped states.
+    """
+
+    image: Line | None = None
+    python: Line | None = None
+    model: Word = "tiny"
+    length: Several | None = None
+    steps: Several = 20
+    warmup: Count = 5
+    seed: Seed = 1
+    ds_config: dict[str, Any] | None = None
+    env: tuple[Line, ...] = ()
+    slow_data: Delay | None = None
+    straggle: Delay | None = None
+    checkpoint_every: Several | None = None
+    ranks: Several | None = None
+    threads: Several | None = None
+    gpus: tuple[Line, ...] = ()
+    disk: Line | None = None
+
+
 class Origins(Frozen):
     """Where it comes from.
 
     Attributes:
         files: Names of the files that were read, without their folders.
         command: The command that was measured, masked.
+        made: How the training was started; None where it was not envbuild's own.
     """
 
     kind: Origin
     envbuild: Line | None = None
     files: tuple[Line, ...] = ()
     command: Line | None = None
+    made: Made | None = None
 
 
 class Measurement(Frozen):

@@ -48,6 +48,8 @@ def as_dict(value: Measurement) -> dict[str, Any]:
     if value.config is not None:
         # The user's own: nothing of it is left out.
         found["config"] = value.config
+    if value.origin.made is not None and value.origin.made.ds_config is not None:
+        found["origin"]["made"]["ds_config"] = value.origin.made.ds_config
     return found
 
 
