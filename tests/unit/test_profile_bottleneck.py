@@ -8,6 +8,7 @@ import pytest
 
 from envbuild.profile.bottleneck import RULES, diagnose
 from envbuild.profile.document import Measurement
+from envbuild.profile.experiments import change_of
 from measured import key, measurement
 
 STEPS = 10
@@ -54,6 +55,7 @@ def test_every_proposed_command_is_one_that_profile_takes() -> None:
         assert (program, name) == ("envbuild", "profile")
         context = group.commands["profile"].make_context("profile", arguments)
         assert context.params["image"] == "IMAGE" and not context.args
+        assert change_of(command) is not None, "bottleneck --experiment has to know what it changes"
 
 
 def test_the_reported_case_is_the_network_or_the_partition_and_not_the_data() -> None:

@@ -90,8 +90,9 @@ def bottleneck(
 
     found = measures.measured(measurement)
     before = measures.named(base, folder, project) if base is not None else None
-    row = found.key.row
-    diagnosis = diagnose(found, before, target=target or (f"envbuild/{row}:validated" if row else "IMAGE"))
+    row, made = found.key.row, found.origin.made
+    image = target or (made.image if made is not None else None) or (f"envbuild/{row}:validated" if row else "IMAGE")
+    diagnosis = diagnose(found, before, target=image)
     if experiment:
         _experiment(
             found, _only(diagnosis, only), target=target, rounds=rounds, fresh=fresh, dry_run=dry_run, json=json,
