@@ -117,7 +117,7 @@ def watch(
     """
     from envbuild import store
     from envbuild.cli.failure import Concluded
-    from envbuild.errors import InputError
+    from envbuild.errors import INTERRUPTED, InputError
     from envbuild.pipeline.watched import Wish
     from envbuild.pipeline.watched_run import watch_command
     from envbuild.watching.hangs import Patience
@@ -153,7 +153,8 @@ def watch(
             code, done = watch_command(
                 tuple(command or ()), wish, copy, lambda alert: _tell(alert, quiet), stdout=2 if json else 1
             )
-            causes = _diagnosed(copy, bench) if code else []
+            # Who pressed Ctrl-C knows why it ended.
+            causes = _diagnosed(copy, bench) if code not in (0, INTERRUPTED) else []
     _summary(done, code if pid is None else None, causes)
     if json:
         _document(done, code if pid is None else None, causes)
