@@ -26,6 +26,8 @@ Thread 9 (active): "Thread-3"
 
 def test_a_collective_in_any_thread_is_waiting_and_the_main_thread_is_shown() -> None:
     assert Stack(text=WAITING).where == "waiting" and Stack().where is None
+    away = WAITING.replace("torch/distributed/distributed_c10d.py", "x.py").replace("torch/autograd", "urllib3")
+    assert Stack(text=away).where == "away"
     own = WAITING.replace("torch/distributed/distributed_c10d.py", "queue.py")
     assert Stack(text=own).where == "own"
     assert Stack(text=own).lines()[::2] == (

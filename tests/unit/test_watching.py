@@ -104,6 +104,15 @@ def test_a_rank_that_computes_while_others_wait_is_slow_until_the_pause_is_over(
     assert found[1].at >= 20 * INTERVAL + 100
 
 
+def test_a_rank_that_uploads_while_others_wait_is_slow_and_no_hang() -> None:
+    hangs, found = Hangs(), []
+    for tick in stalled(20, calls=1):
+        if hangs.standing:
+            hangs.where = {2: "away"}
+        found += hangs.see(tick)
+    assert [(alert.kind, alert.rank) for alert in found] == [("slow", 2)]
+
+
 def test_a_training_that_goes_on_is_told_and_is_given_as_long_the_next_time() -> None:
     hangs, at, found = Hangs(), 0.0, []
     for number in range(200):
@@ -282,7 +291,16 @@ def test_the_first_rank_that_died_is_told_and_those_that_were_ended_after_it_are
     found = deaths.died(replace(gone, exit_code=-9), 2.0, ooms=1)
     assert [(alert.kind, alert.rank) for alert in found] == [("rank-oom", 1)] and "SIGKILL" in found[0].message
     assert deaths.died(replace(gone, rank=0, exit_code=1), 3.0) == []
-    assert deaths.see(Tick(at=4, ranks=(), ooms=1)) == [] and deaths.see(Tick(at=5, ranks=(), ooms=2))[0].at == 5
+    ticks = [Tick(at=at, ranks=(), ooms=ooms) for at, ooms in ((4, 1), (5, 2), (6, 2), (7, 2))]
+    assert [alert.at for tick in ticks for alert in deaths.see(tick)] == [6]
+
+
+def test_a_rank_that_the_kernel_killed_is_told_as_that_though_the_count_comes_first() -> None:
+    deaths = Deaths()
+    assert deaths.see(Tick(at=1, ranks=(), ooms=1)) == []
+    found = deaths.died(RankSeen(rank=1, pid=7, state="", exit_code=-9), 1.5, ooms=1)
+    assert [alert.kind for alert in found] == ["rank-oom"]
+    assert deaths.see(Tick(at=2, ranks=(), ooms=1)) == deaths.see(Tick(at=3, ranks=(), ooms=1)) == []
 
 
 @pytest.mark.parametrize("version", [1, 2])

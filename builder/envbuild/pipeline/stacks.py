@@ -13,10 +13,15 @@ from envbuild.watching.types import Where
 
 _SECONDS = 20.0
 _MOST = 16 << 20
-_FRAMES = 8
+_FRAMES, _DEEP = 8, 40
 # Of a frame in py-spy's text and in Python's own: where it waits for the other ranks, or for the GPU.
 _WAITS = re.compile(
     r"torch/distributed/|deepspeed/comm/|distributed_c10d|synchronize \(torch/cuda|in synchronize\b|\bbarrier\b"
+)
+# Where a rank does by itself what takes long: checkpoints, uploads, other programs.
+_AWAY = re.compile(
+    r"save_checkpoint|save_pretrained|save_model|torch/serialization\.py|ssl\.py|http/client\.py|socket\.py|urllib3/|"
+    r"requests/|huggingface_hub/|botocore/|google/cloud/|fsspec/|wandb/|subprocess\.py"
 )
 _THREAD = re.compile(r"^Thread .*", re.MULTILINE)
 
@@ -37,16 +42,20 @@ class Stack:
 
     @property
     def where(self) -> Where | None:
-        """Whether it waits for others; None where nothing is known."""
-        return ("waiting" if _WAITS.search(self.text) else "own") if self.text else None
+        """Whether it waits for others, or is away; None where nothing is known."""
+        if not self.text:
+            return None
+        if _WAITS.search(self.text):
+            return "waiting"
+        return "away" if _AWAY.search("\n".join(self.lines(_DEEP))) else "own"
 
-    def lines(self) -> tuple[str, ...]:
+    def lines(self, most: int = _FRAMES) -> tuple[str, ...]:
         """The main thread's innermost frames."""
         parts = _THREAD.split(self.text)
         heads = _THREAD.findall(self.text)
         chosen = next((body for head, body in zip(heads, parts[1:], strict=False) if "MainThread" in head), "")
         frames = [line.strip() for line in (chosen or "".join(parts[1:])).splitlines() if line.strip()]
-        return tuple(frames[:_FRAMES])
+        return tuple(frames[:most])
 
 
 def spy() -> str | None:

@@ -16,6 +16,7 @@ class Deaths:
     def __init__(self) -> None:
         self._told = False
         self._ooms = 0
+        self._unexplained = 0
 
     def died(self, rank: RankSeen, at: float, *, ooms: int = 0, kernel: str = "") -> list[Alert]:
         """A rank has ended.
@@ -41,10 +42,15 @@ class Deaths:
         ]  # fmt: skip
 
     def see(self, tick: Tick) -> list[Alert]:
-        """One tick later: somebody else than a rank may have been killed."""
-        if tick.ooms <= self._ooms:
+        """One tick later: somebody else than a rank may have been killed.
+
+        The kernel counts before the process is gone, so what no rank's end has explained by the next tick is told then.
+        """
+        before, self._unexplained = self._unexplained, tick.ooms - self._ooms
+        count = min(before, self._unexplained)
+        if count <= 0:
             return []
-        count, self._ooms = tick.ooms - self._ooms, tick.ooms
+        self._ooms, self._unexplained = self._ooms + count, self._unexplained - count
         what = "a process" if count == 1 else f"{count} processes"
         return [Alert(kind="oom-kill", severity="error", at=tick.at,
                       message=f"the kernel has killed {what} of this cgroup for want of memory")]  # fmt: skip

@@ -175,12 +175,12 @@ def judge(tick: Tick, before: Tick, where: Mapping[int, Where]) -> Verdict:
         return found
     behind, why = _behind(running, where)
     if behind:
-        if any(doing[rank] in ("busy", "moving") for rank in behind):
-            return Verdict(
-                kind="slow", ranks=tuple(behind),
-                reason=f"{_named(behind)} {_WORDS[doing[behind[0]]]} while the others wait for it: {why}",
-            )  # fmt: skip
-        return _hang(behind, f"{_WORDS[doing[behind[0]]]} while the others wait for it: {why}")
+        away = where.get(behind[0]) == "away"
+        told = "saves, sends or waits for another program" if away else _WORDS[doing[behind[0]]]
+        reason = f"{told} while the others wait for it: {why}"
+        if away or any(doing[rank] in ("busy", "moving") for rank in behind):
+            return Verdict(kind="slow", ranks=tuple(behind), reason=f"{_named(behind)} {reason}")
+        return _hang(behind, reason)
     if doing and all(where.get(rank) == "waiting" for rank in doing) and len(doing) > 1:
         return Verdict(kind="hang", ranks=(), reason="every rank waits in a collective, and none of them is behind")
     if any(does in ("busy", "moving") for does in doing.values()):
@@ -249,7 +249,7 @@ def _behind(ranks: Sequence[RankSeen], where: Mapping[int, Where]) -> tuple[list
     late = sorted(rank for rank, step in steps.items() if step < max(steps.values()))
     if late:
         return late, f"it is in step {steps[late[0]]}, and they are in step {max(steps.values())}"
-    own = sorted(rank.rank for rank in ranks if where.get(rank.rank) == "own")
+    own = sorted(rank.rank for rank in ranks if where.get(rank.rank) in ("own", "away"))
     waiting = any(where.get(rank.rank) == "waiting" for rank in ranks)
     return (own, "their Python is in a collective, and its is not") if own and waiting else ([], "")
 

@@ -9,8 +9,9 @@ from typing import Literal
 Severity = Literal["error", "warning", "info"]
 # What a process does: it is gone, was stopped by a signal, computes (or spins), moves bytes, or waits.
 Activity = Literal["gone", "stopped", "busy", "moving", "idle"]
-# Where a rank's Python is: in a collective or waiting for the GPU, in code of its own, or unknown.
-Where = Literal["waiting", "own"]
+# Where a rank's Python is: in a collective or waiting for the GPU; away, saving or sending something or waiting for
+# another program; or in code of its own.
+Where = Literal["waiting", "away", "own"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
