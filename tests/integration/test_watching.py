@@ -25,7 +25,7 @@ from envbuild.watching.hangs import Patience
 from envbuild.watching.types import Alert
 
 REPOSITORY = Path(__file__).parents[2]
-# In step 200 rank 1 does something else than the others.
+# In step 100 rank 1 does something else than the others.
 TRAINING = """
 import os, signal, subprocess, sys, time
 if "RANK" not in os.environ:
@@ -51,7 +51,7 @@ for number in range(100000):
     loss = engine(torch.ones(4, 64)).square().mean()
     engine.backward(loss)
     engine.step()
-    if rank == 1 and number == 200:
+    if rank == 1 and number == 100:
         stuck_here()
     time.sleep(0.02)
 """
@@ -126,11 +126,11 @@ def test_the_rank_that_hangs_is_named_with_its_stack_and_its_flight_recorder(
     _, alert = watched(pid, tmp_path / "out", wish, kind)
     assert alert.rank in ((0, 1) if kind == "mismatch" else (1,)) and said in alert.message, alert
     # Who is where is known in steps of the engine and in collectives, though it prints nothing.
-    assert any("step 201" in line for line in alert.evidence), alert
+    assert any("step 101" in line for line in alert.evidence), alert
     if alert.rank == 1 and stacks.spy():
         assert any(line.strip().startswith("stuck_here (") for line in alert.evidence), alert
     flight = json.loads((tmp_path / "dump" / "flight-0.json").read_text())
-    assert flight["entries"] and flight["entries"][-1]["collective_seq_id"] > 200
+    assert flight["entries"] and flight["entries"][-1]["collective_seq_id"] > 100
 
 
 def test_a_leak_is_told_before_the_kernel_kills(start: Start) -> None:
