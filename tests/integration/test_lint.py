@@ -25,7 +25,7 @@ from envbuild.engines import DockerEngine
 from lintbook import BROKEN, FILES, IGNORED, KEPT, REJECTED, UNSEEN
 
 HERE = Path(__file__).parent
-IMAGE, RELEASE = "envbuild/cpu:validated", "0.19.8"
+RELEASE = "0.19.8"
 SEEN = {f"{index} {case.rule}": case for index, case in enumerate(BROKEN) if case.does in (REJECTED, IGNORED)}
 # A rule of the schema that never finds an error. (Those of memory are tried on shapes alone.)
 LIGHTER = {"schema.deprecated"}
@@ -92,7 +92,7 @@ def errors(config: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(docker: DockerEngine) -> Told:
+def told(docker: DockerEngine, proven: dict[str, object]) -> Told:
     """One container answers for all of them."""
     asked = [
         {"name": name, "config": case.config, "how": case.how, "look": case.seen, "ranks": case.ranks}
@@ -102,8 +102,8 @@ def told(docker: DockerEngine) -> Told:
         {"name": name, "config": config, "how": "parse", "look": "", "ranks": 1} for name, config in (*swept(), *kept())
     ]
     command = [
-        "docker", "run", "--rm", "-i", "--network", "none", "--shm-size", "1g",
-        "-v", f"{HERE / 'lint_oracle.py'}:/lint_oracle.py:ro", IMAGE, "python", "-I", "/lint_oracle.py",
+        docker.any_client(), "--host", docker.endpoint, "run", "--rm", "-i", "--network", "none", "--shm-size", "1g",
+        "-v", f"{HERE / 'lint_oracle.py'}:/lint_oracle.py:ro", str(proven["id"]), "python", "-I", "/lint_oracle.py",
     ]  # fmt: skip
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -247,7 +247,7 @@ def test_a_comparison_that_was_killed_goes_on_where_it_was(
     words = ("compare", "cpu", "cpu", "--rounds", "2", "--steps", "3", "--warmup", "1")
     killed = start(*words)
     wait_for(killed, "1 of 4 launches")
-    wait_for(killed, "timing ...")
+    wait_for(killed, "[profile]")
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     (session,) = (store_home / "sessions").iterdir()

@@ -40,7 +40,7 @@ def trained(
     for name, forced in RUNGS.items():
         wish = Wish(
             model_config=folder / "config.json", gpu="a100-40gb", gpus=RANKS, ram="64GiB", sequence=128,
-            global_batch=16, micro_batch=4, row="cpu", **forced,
+            global_batch=16, micro_batch=4, deepspeed="0.19.8", **forced,
         )  # fmt: skip
         write(folder / f"{name}.ds.json", tune(Workbench(), wish), force=False)
     spec = ContainerSpec(

@@ -14,6 +14,7 @@ from pathlib import Path
 PLACE = "/run/envbuild-inside"
 # What a rank has to be told, and what it says of itself.
 _TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLURMD_NODENAME")
+_OWN_SOCKET = "/run/envbuild/docker.sock"
 UNTRIED = ("pyxis", "enroot", "apptainer")
 
 
@@ -26,6 +27,7 @@ class Launch:
         argv: The command in the container; the folder ``inside`` lies at ``PLACE`` there.
         per_node: Processes on a node: one for each of its GPUs.
         interface: The network interface that nodes reach one another by; the libraries choose without it.
+        host: Docker's endpoint on the nodes; without it they look for it as envbuild does.
     """
 
     container: str
@@ -37,6 +39,7 @@ class Launch:
     shm_bytes: int
     gpus: bool = False
     interface: str | None = None
+    host: str | None = None
 
     @property
     def world(self) -> int:
@@ -75,6 +78,13 @@ def rank(launch: Launch) -> str:
         'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"',
         'export MASTER_ADDR="$SLURM_LAUNCH_NODE_IPADDR" MASTER_PORT="$((20000 + SLURM_JOB_ID % 10000))"',
     ]
+    if launch.container == "docker":
+        # As for every command of envbuild: what is said, Docker's own socket, the one that `make demo` makes.
+        lines.append(
+            f"export DOCKER_HOST={shlex.quote(launch.host)}" if launch.host
+            else f'[ -n "${{DOCKER_HOST-}}" ] || [ -S /var/run/docker.sock ] || [ ! -S {_OWN_SOCKET} ] || '
+            f"export DOCKER_HOST=unix://{_OWN_SOCKET}"
+        )  # fmt: skip
     names: tuple[str, ...] = _TOLD
     if launch.interface:
         lines += [f"export GLOO_SOCKET_IFNAME={launch.interface} NCCL_SOCKET_IFNAME={launch.interface}"]

@@ -61,6 +61,7 @@ def plan(
     launch = Launch(
         container=site.container, image=image, inside=planned.folder.path / "inside", nodes=nodes, per_node=gpus or 1,
         shm_bytes=parse_size(env.shm_size), gpus=bool(gpus), interface=site.interface,
+        host=bench.site.engine.host,
         argv=(
             "/opt/venv/bin/python", "-I", f"{ranks.PLACE}/{_PROGRAM}", "--accelerator", env.accelerator,
             "--seed", str(seed), "--elements", str(ELEMENTS), "--repeat", str(REPEAT), "--timeout", str(int(timeout)),
