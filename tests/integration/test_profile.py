@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from envbuild import store
 from envbuild.engines import DockerEngine
+from envbuild.engines.cleanup import RUN_LABEL
 from envbuild.profile import files
 from envbuild.profile.bottleneck import diagnose
 from envbuild.profile.document import Launch, Measurement
@@ -248,6 +250,11 @@ def test_a_comparison_that_was_killed_goes_on_where_it_was(
     killed = start(*words)
     wait_for(killed, "1 of 4 launches")
     wait_for(killed, "[profile]")
+    deadline = time.monotonic() + 120
+    # In the middle of the second launch: its container is there.
+    while not engine.containers(RUN_LABEL):
+        assert time.monotonic() < deadline, "the second launch has no container"
+        time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     (session,) = (store_home / "sessions").iterdir()

@@ -67,7 +67,7 @@ Start = Callable[..., int]
 
 
 @pytest.fixture
-def start(engine: DockerEngine, proven: dict[str, object], tmp_path: Path) -> Iterator[Start]:
+def contained(engine: DockerEngine, proven: dict[str, object], tmp_path: Path) -> Iterator[Start]:
     """Starts a container; gives the number that its first process has on this host."""
     docker = ["docker", "-H", engine.endpoint]
     name = f"envbuild-watch-{secrets.token_hex(4)}"
@@ -118,10 +118,10 @@ def watched(pid: int, folder: Path | None, wish: Wish, wanted: str) -> tuple[Wat
     ],
 )
 def test_the_rank_that_hangs_is_named_with_its_stack_and_its_flight_recorder(
-    start: Start, tmp_path: Path, wrong: str, said: str
+    contained: Start, tmp_path: Path, wrong: str, said: str
 ) -> None:
     wish = replace(Wish(), patience=Patience(interval=1.0), on_hang="dump", dumps=tmp_path / "dump")
-    pid = start(TRAINING, WRONG=wrong)
+    pid = contained(TRAINING, WRONG=wrong)
     kind = "mismatch" if "broadcast" in wrong else "hang"
     _, alert = watched(pid, tmp_path / "out", wish, kind)
     assert alert.rank in ((0, 1) if kind == "mismatch" else (1,)) and said in alert.message, alert
@@ -133,8 +133,8 @@ def test_the_rank_that_hangs_is_named_with_its_stack_and_its_flight_recorder(
     assert flight["entries"] and flight["entries"][-1]["collective_seq_id"] > 100
 
 
-def test_a_leak_is_told_before_the_kernel_kills(start: Start) -> None:
-    pid = start(LEAK, "--memory", "400m", "--memory-swap", "400m")
+def test_a_leak_is_told_before_the_kernel_kills(contained: Start) -> None:
+    pid = contained(LEAK, "--memory", "400m", "--memory-swap", "400m")
     # Its own words cannot be heard from here: what is watched is the guess that it is a training.
     wish = replace(Wish(), patience=Patience(interval=0.2))
     watch, alert = watched(pid, None, wish, "memory-low")
