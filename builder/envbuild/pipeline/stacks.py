@@ -59,7 +59,7 @@ class Stack:
 
 
 def spy() -> str | None:
-    """py-spy on PATH, or beside this interpreter (``pip install 'envbuild[watch]'``)."""
+    """py-spy on PATH, or beside this interpreter (``pipx inject envbuild py-spy``)."""
     beside = Path(sys.executable).with_name("py-spy")
     return process.which("py-spy") or (str(beside) if beside.is_file() else None)
 
@@ -73,7 +73,7 @@ def read(pid: int, rank: int, folder: Path | None) -> Stack:
     own = folder / f"stack-{rank}.txt" if folder is not None else None
     program = spy()
     if program is None:
-        problem = "py-spy is not installed: pip install 'envbuild[watch]'"
+        problem = "py-spy is not installed: pipx inject envbuild py-spy"
     else:
         try:
             done = process.run(
