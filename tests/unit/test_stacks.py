@@ -57,4 +57,4 @@ def test_without_the_right_to_look_the_rank_itself_is_heard_or_it_is_said_what_i
 
 def test_without_py_spy_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "spy", lambda: None)
-    assert "envbuild[watch]" in stacks.read(1, 0, None).problem
+    assert "pipx inject envbuild py-spy" in stacks.read(1, 0, None).problem
