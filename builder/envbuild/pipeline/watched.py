@@ -118,9 +118,12 @@ class Watch:
         for dead in self._sight.ended():
             self._died(dead, "")
         self._listen()
-        if self._tick is not None:
-            self._export(self._tick, up=False)
         steps = max([self._count(), *(rank.step or 0 for rank in self._tick.ranks)] if self._tick else [self._count()])
+        if self._tick is not None:
+            # What it told of behind the last look counts, too.
+            if steps != self._moved[1]:
+                self._moved = (self._tick.at, steps)
+            self._export(self._tick, up=False)
         return Watched(
             alerts=tuple(self._alerts), seconds=self.now(), steps=steps, step_seconds=self._pace(),
             last_loss=self._last.loss if self._last else None, ranks=len(self._tick.ranks) if self._tick else 0,
