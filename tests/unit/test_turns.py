@@ -16,7 +16,9 @@ GPUS = Device(accelerator="cuda", ranks=0, gpus=("GPU-1",))
 
 
 def bench(cpus: int, notes: list[str], endpoint: str = "unix:///run/docker.sock") -> Any:
-    engine = SimpleNamespace(endpoint=endpoint, info=lambda: SimpleNamespace(cpus=cpus))
+    engine = SimpleNamespace(
+        endpoint=endpoint, local=endpoint.startswith("unix:"), info=lambda: SimpleNamespace(cpus=cpus)
+    )
     return SimpleNamespace(engine=engine, sink=lambda event: notes.append(event.message))
 
 
@@ -71,6 +73,21 @@ def test_who_waits_says_so_once_and_another_engine_is_another_machine() -> None:
     first.__exit__(None, None, None)
     second.join(timeout=20)
     assert not second.is_alive()
+
+
+@pytest.mark.parametrize(("endpoint", "waits"), [("unix:///run/docker.sock", False), ("ssh://farm", True)])
+def test_hosts_with_one_store_wait_for_an_engine_that_they_share(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, waits: bool
+) -> None:
+    notes: list[str] = []
+    with turns.building(bench(2, notes, endpoint)):
+        monkeypatch.setattr(turns.platform, "node", lambda: "another-host")
+        second = threading.Thread(target=lambda: turns.building(bench(2, notes, endpoint)).__enter__())
+        second.start()
+        second.join(timeout=0.2 if waits else 20)
+        assert second.is_alive() == waits
+    second.join(timeout=20)
+    assert not second.is_alive() and bool(notes) == waits
 
 
 def test_a_turn_that_fails_is_given_back() -> None:

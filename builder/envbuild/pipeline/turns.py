@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import platform
 import time
 from collections.abc import Iterator
 
@@ -34,7 +35,7 @@ def training(bench: Workbench, device: Device) -> Iterator[None]:
     cores that they do not have for themselves they spin most of the time.
     """
     if device.accelerator == "cuda":
-        name, places, where = "gpus", 1, "GPUs"
+        name, places, where = _name("gpus", bench), 1, "GPUs"
     else:
         cpus = bench.engine.info().cpus
         name, places, where = _name("cpus", bench), max(1, cpus // (2 * max(1, device.ranks))), "CPUs"
@@ -43,8 +44,9 @@ def training(bench: Workbench, device: Device) -> Iterator[None]:
 
 
 def _name(what: str, bench: Workbench) -> str:
-    # By engine: two of them may be two machines.
-    return f"{what}-{hashlib.sha256(bench.engine.endpoint.encode()).hexdigest()[:16]}"
+    # By engine: two of them may be two machines. A local one is this host's, and hosts may share a store.
+    where = f"{platform.node()} {bench.engine.endpoint}" if bench.engine.local else bench.engine.endpoint
+    return f"{what}-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
 
 
 @contextlib.contextmanager
