@@ -106,6 +106,27 @@ CONFIGS = st.recursive(
 )
 
 
+LEAVES: list[Any] = [True, False, None, 0, 1, 2, 5e8, 1.5, "3", "true", "auto", "cpu", "x", [], {}, {"device": "cpu"}]
+
+
+@pytest.mark.parametrize("version", dsschema.VERSIONS)
+def test_a_new_name_means_what_the_old_one_did_whatever_the_value(version: str) -> None:
+    zero = dsschema.for_version(version).root.find("zero_optimization")
+    assert zero is not None and zero.section is not None
+    old = [name for key in zero.section if key.deprecated for name in key.names]
+    assert "cpu_offload" in old
+    renamed = 0
+    for name in old:
+        for value in LEAVES:
+            config = {"zero_optimization": {"stage": 2, name: value}}
+            done = fix(parse(json.dumps(config)), Context(deepspeed=version), wanted=OWN)
+            if not {each.rule for each in done.mended} - {"schema.deprecated"}:
+                after = json.loads(done.document.text)
+                assert dsschema.digest(after, version) == dsschema.digest(config, version), (config, after)
+                renamed += len(done.mended)
+    assert renamed
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(KEYS), CONFIGS, max_size=6),

@@ -205,7 +205,8 @@ def _modern(view: View, node: Node, member: Member, key: Key, name: str) -> tupl
     assert old is not None
     if not old.becomes:
         return ()
-    if old.becomes == {"true": True, "false": False}:
+    # Of a value that is no boolean only a person knows what it should be: under either name it is refused.
+    if old.becomes == {"true": True, "false": False} and isinstance(member.node.value, bool):
         return (rename(member, name),)
     if member.node.value is True and isinstance(old.becomes.get("true"), dict):
         said = ", ".join(f'"{each}": "{value}"' for each, value in old.becomes["true"].items())
