@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage facts bench soak setup compiler rpm-tools podman slurm browser engine-start engine-stop schema clean
+.PHONY: help demo test check lint type unit golden cli integration integration-cuda sabotage search facts bench soak setup compiler rpm-tools podman slurm browser engine-start engine-stop schema clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ type: setup
 
 unit: setup ## Unit tests: no process, no network
 	$(PY) -m pytest -n auto tests/unit
+
+search: setup ## Look for new counter-examples of the property tests, for ten minutes (MINUTES=10)
+	end=$$(( $$(date +%s) + 60 * $${MINUTES:-10} )); while [ $$(date +%s) -lt $$end ]; do \
+	  $(PY) -m pytest -q -n auto -m hypothesis --hypothesis-profile=search tests/unit || exit; done
 
 golden: setup ## Golden files: rendered outputs, byte for byte (UPDATE_GOLDEN=1 rewrites them)
 	$(PY) -m pytest tests/golden

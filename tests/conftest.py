@@ -12,10 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from envbuild.engines import DockerEngine, connect
 from envbuild.errors import EngineError
 from proving import ENVBUILD, REGISTRY, REPOSITORY, Cli, surroundings, tags_of, wait_for
+
+# `make test` says the same of the same tree, every time. New examples are looked for by `make search`.
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("search", derandomize=False, print_blob=True)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(scope="session")
