@@ -67,6 +67,9 @@ def test_a_smoke_is_rendered_for_kubernetes_and_a_build_is_not(cli: Any, site: P
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["image"].startswith("registry.example.com/team/envbuild/cpu:2.13.0-cpu-")
     assert config["data"]["zero3.py"] and cli(*line).code == 2
+    several = cli(*line, "--nodes", "2", ENVBUILD_REGISTRY_NAME="registry.example.com/team")
+    _, job_set = yaml.safe_load_all(several.out)
+    assert job_set["kind"] == "JobSet" and "&id" not in several.out + done.out
     for other in (("build", "cpu", "--dry-run"), ("smoke", "cpu")):
         refused = cli(*other, "--executor", "k8s")
         assert refused.code == 2 and "kubectl apply" in refused.err

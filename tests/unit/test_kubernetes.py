@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
 from envbuild.errors import InputError
 from envbuild.executors.kubernetes import manifests
 from envbuild.matrix import load
-from envbuild.pipeline.pods import pod_of
+from envbuild.pipeline.pods import pod_of, pods_of
 from envbuild.pipeline.proof import Wish
+from envbuild.pipeline.sizes import parse_size
 from envbuild.project import find
 from envbuild.site.cluster import Gpus, KubernetesSection
 
@@ -23,10 +26,16 @@ H100 = Gpus(count=8, selector={"nvidia.com/gpu.present": "true"})
 SITE = KubernetesSection(namespace="training", pull_secret="registry", gpus={"h100": H100})
 
 
-def rendered(image: str, row: str | None = None, site: KubernetesSection = SITE) -> tuple[dict[str, Any], ...]:
+def rendered(
+    image: str, row: str | None = None, site: KubernetesSection = SITE, nodes: int = 1
+) -> tuple[dict[str, Any], ...]:
     around = SimpleNamespace(kubernetes=site, registry=SimpleNamespace(name=None))
     bench: Any = SimpleNamespace(matrix=MATRIX, site=around)
-    made = manifests(pod_of(bench, image, row, Wish(timeout=600), seed=7))
+    wish = Wish(timeout=600)
+    made = manifests(
+        pod_of(bench, image, row, wish, seed=7) if nodes == 1
+        else pods_of(bench, image, row, wish, nodes=nodes, seed=65535)
+    )  # fmt: skip
     # As it is printed and read again.
     return tuple(yaml.safe_load_all(yaml.safe_dump_all(made, sort_keys=False)))
 
@@ -43,6 +52,67 @@ def test_a_schema_would_not_take_a_slip() -> None:
     job["spec"]["template"]["spec"]["securityContext"]["runAsNonroot"] = True
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(job, "1.34", strict=True)
+
+
+def taken(job_set: dict[str, Any]) -> None:
+    """Held to JobSet's schema, and its Job to that of Kubernetes, by whose rules the API server reads it."""
+    # What a schema does not know is lost on the way, and what is of another type is refused.
+    read = JobsetV1alpha2JobSet.from_dict(job_set)
+    assert read is not None and read.to_dict() == job_set
+    (replicated,) = job_set["spec"]["replicatedJobs"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **replicated["template"]}
+    kubernetes_validate.validate(job, "1.34", strict=True)
+
+
+@pytest.mark.parametrize("row", sorted(MATRIX.environments))
+def test_the_published_schema_of_a_job_set_takes_it(row: str) -> None:
+    env = MATRIX.get(row)
+    site = SITE.model_copy(update={"gpus": dict.fromkeys(env.gpus, H100)})
+    config, job_set = rendered(f"registry.example.com/envbuild/{row}:validated", site=site, nodes=10_000)
+    kubernetes_validate.validate(config, "1.34", strict=True)
+    taken(job_set)
+    # What the controller's webhook asks of names: of its Job, its service, and of the longest name of a pod.
+    name = job_set["metadata"]["name"]
+    for each in (name, f"{name}-node-0-9999-abcde", job_set["spec"]["network"]["subdomain"]):
+        assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", each), each
+
+
+def test_a_job_sets_schema_would_not_take_a_slip_either() -> None:
+    for path, value in (
+        (("network", "subDomain"), "x"),
+        (("network", "enableDNSHostnames"), "yes"),
+        (("replicatedJobs", 0, "replica"), 1),
+        (("replicatedJobs", 0, "template", "spec", "completionmode"), "Indexed"),
+    ):
+        _, job_set = rendered("registry.example.com/envbuild/cpu:validated", nodes=2)
+        place = job_set["spec"]
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        with pytest.raises((AssertionError, ValueError)):
+            taken(job_set)
+
+
+def test_the_job_set_is_the_all_reduce_with_a_pod_on_each_node() -> None:
+    config, job_set = rendered("registry.example.com/envbuild/h100-cu124:validated", nodes=3)
+    name = job_set["metadata"]["name"]
+    (replicated,) = job_set["spec"]["replicatedJobs"]
+    job = replicated["template"]["spec"]
+    assert (job["parallelism"], job["completions"], job["completionMode"], job["backoffLimit"]) == (3, 3, "Indexed", 0)
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    seen = {each["name"]: each for each in container["env"]}
+    # The first pod's name is where the others meet, and every variable of the command line is there.
+    assert seen["MASTER_ADDR"]["value"] == f"{name}-node-0-0.{name}"
+    assert job_set["spec"]["network"] == {"enableDNSHostnames": True, "subdomain": name}
+    line = " ".join(container["command"])
+    assert set(re.findall(r"\$\((\w+)\)", line)) <= set(seen) and "--nproc_per_node=8" in line and "--nnodes=3" in line
+    assert "/run/envbuild-probes/allreduce.py" in line and set(config["data"]) == {"allreduce.py"}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["labelSelector"]["matchLabels"].items() <= job["template"]["metadata"]["labels"].items()
+    assert {"emptyDir": {"medium": "Memory", "sizeLimit": str(parse_size(MATRIX.get("h100-cu124").shm_size))},
+            "name": "shm"} in pod["volumes"]  # fmt: skip
 
 
 def test_the_job_is_the_smoke() -> None:

@@ -56,8 +56,9 @@ def on_cluster(bench: Workbench, *, detach: bool = False) -> bool:
     kind = bench.site.executor.kind
     if kind == "k8s":
         raise InputError(
-            "for Kubernetes the manifest of a smoke is rendered, and nothing else",
-            hint="envbuild smoke IMAGE --executor k8s --dry-run | kubectl apply -f -",
+            "for Kubernetes the manifest of a smoke is rendered, and nothing else is done",
+            hint="envbuild smoke IMAGE --executor k8s --dry-run | kubectl apply -f - (with --nodes N a JobSet over N "
+            "nodes). With --executor local it runs here.",
         )
     away = kind == "slurm"
     if detach and not away:

@@ -58,14 +58,16 @@ def smoke(
     ] = 600,
     executor: opt.ExecutorOption = None,
     nodes: Annotated[
-        int, typer.Option("--nodes", min=1, max=10_000, help="With slurm: an all-reduce over so many nodes instead.")
+        int,
+        typer.Option("--nodes", min=1, max=10_000, help="With slurm or k8s: an all-reduce over so many nodes instead."),
     ] = 1,
     detach: opt.DetachOption = False,
 ) -> None:
     """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing.
 
     With --executor slurm it is a job of a cluster's; the node's engine has to have the image (docs/cluster.md). With
-    --nodes N besides, an all-reduce with a known answer runs over N nodes, and writes no evidence.
+    --nodes N besides, an all-reduce with a known answer runs over N nodes, and writes no evidence. With --executor k8s
+    --dry-run the same is printed for kubectl apply: a Job, or a JobSet with --nodes.
 
     Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, or this host cannot show
     that level (what was shown is in the evidence all the same).
@@ -79,11 +81,13 @@ def smoke(
     _check(image, python, accelerator, host)
     settings = {"signing.key": key, "engine.kind": engine, "executor.kind": executor}
     if dry_run and image and (bench := opt.workbench_with(project, host, settings)).site.executor.kind == "k8s":
-        _manifests(bench, image, row, wish, json=json)
+        _manifests(bench, image, row, wish, nodes, json=json)
         return
     away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
     if nodes > 1 and (not away or image is None):
-        raise InputError("--nodes goes with an image and --executor slurm: this host is one node")
+        raise InputError(
+            "--nodes goes with an image and --executor slurm, or k8s with --dry-run: this host is one node"
+        )
     if nodes > 1 and image is not None:
         how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
         _spread(opt.workbench_with(project, host, settings), image, row, nodes, timeout, how)
@@ -124,16 +128,21 @@ def smoke(
             output.text(line)
 
 
-def _manifests(bench: Workbench, image: str, row: str | None, wish: Wish, *, json: bool) -> None:
-    """The same as a Job of Kubernetes, for somebody else to submit."""
+def _manifests(bench: Workbench, image: str, row: str | None, wish: Wish, nodes: int, *, json: bool) -> None:
+    """The same as a Job of Kubernetes, or over several nodes as a JobSet, for somebody else to submit."""
     import secrets
 
     import yaml
 
     from envbuild.executors.kubernetes import manifests
-    from envbuild.pipeline.pods import pod_of
+    from envbuild.pipeline.pods import pod_of, pods_of
 
-    made = manifests(pod_of(bench, image, row, wish, seed=secrets.randbelow(2**31)))
+    seed = secrets.randbelow(2**31)
+    if nodes > 1:
+        pod = pods_of(bench, image, row, wish, nodes=nodes, seed=seed)
+    else:
+        pod = pod_of(bench, image, row, wish, seed=seed)
+    made = manifests(pod)
     if json:
         output.document("smoke", plan={"manifests": list(made)})
     else:

@@ -21,7 +21,8 @@ from envbuild.pipeline.sizes import parse_size
 from envbuild.pipeline.workbench import Workbench
 
 ELEMENTS, REPEAT = 65_536, 5
-_PROGRAM = "allreduce.py"
+PYTHON = "/opt/venv/bin/python"
+PROGRAM = "allreduce.py"
 _SCHEMA = "envbuild.probe.allreduce/1"
 _LINES = 5
 
@@ -62,10 +63,7 @@ def plan(
         container=site.container, image=image, inside=planned.folder.path / "inside", nodes=nodes, per_node=gpus or 1,
         shm_bytes=parse_size(env.shm_size), gpus=bool(gpus), interface=site.interface,
         host=bench.site.engine.host,
-        argv=(
-            "/opt/venv/bin/python", "-I", f"{ranks.PLACE}/{_PROGRAM}", "--accelerator", env.accelerator,
-            "--seed", str(seed), "--elements", str(ELEMENTS), "--repeat", str(REPEAT), "--timeout", str(int(timeout)),
-        ),
+        argv=rank_argv(ranks.PLACE, env.accelerator, seed=seed, timeout=timeout),
     )  # fmt: skip
     task = executors.Task(
         name=image,
@@ -80,9 +78,21 @@ def plan(
         update={"argv": (*head, f"--nodes={nodes}", f"--ntasks-per-node={launch.per_node}", script)}
     )
     run = planned.run.model_copy(update={"tasks": (task,), "submissions": (array,)})
-    text = (Path(executors.__file__).with_name("inside") / _PROGRAM).read_text(encoding="utf-8")
-    files = (("rank.sh", ranks.rank(launch)), (f"inside/{_PROGRAM}", text))
+    files = (("rank.sh", ranks.rank(launch)), (f"inside/{PROGRAM}", program_text()))
     return dataclasses.replace(planned, run=run, files=files)
+
+
+def program_text() -> str:
+    """The program that each rank runs."""
+    return (Path(executors.__file__).with_name("inside") / PROGRAM).read_text(encoding="utf-8")
+
+
+def rank_argv(place: str, accelerator: str, *, seed: int, timeout: float) -> tuple[str, ...]:
+    """Its command line in an image, in which it lies at ``place``."""
+    return (
+        PYTHON, "-I", f"{place}/{PROGRAM}", "--accelerator", accelerator, "--seed", str(seed),
+        "--elements", str(ELEMENTS), "--repeat", str(REPEAT), "--timeout", str(int(timeout)),
+    )  # fmt: skip
 
 
 def carry_out(folder: Path, argv: Sequence[str], expected: Expected, *, timeout: float) -> tuple[list[Finding], Any]:

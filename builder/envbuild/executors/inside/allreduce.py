@@ -4,7 +4,8 @@
 
 Whoever starts it says by environment variables which rank it is and where the others are: RANK, WORLD_SIZE,
 LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Element ``i`` of rank ``r`` is ``(i * (r + 1) + seed) % 1009``, so that every
-rank brings something else and each sum is exact. Exit code: 0 when the sums were printed, whatever they are.
+rank brings something else and each sum is exact. Exit code: 0 when the sums were printed, whatever they are; with
+``--check``, where nobody reads them, 1 when one of them is wrong.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import datetime
 import json
 import os
 import signal
+import sys
 import time
 
 
@@ -22,6 +24,7 @@ def main():
     parser.add_argument("--accelerator", choices=("cpu", "cuda"), required=True)
     for name in ("seed", "elements", "repeat", "timeout"):
         parser.add_argument("--" + name, type=int, required=True)
+    parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
 
     import torch
@@ -57,7 +60,7 @@ def main():
         "schema": "envbuild.probe.allreduce/1",
         "rank": rank,
         "world": world,
-        "node": os.environ.get("SLURMD_NODENAME", ""),
+        "node": os.environ.get("ENVBUILD_NODE") or os.environ.get("SLURMD_NODENAME", ""),
         "backend": dist.get_backend(),
         "device": torch.cuda.get_device_name(local) if cuda else "cpu",
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else None,
@@ -67,9 +70,13 @@ def main():
         "total": float(summed.sum()),
         "values": [float(summed[number * 7919 % asked.elements]) for number in range(16)],
     }
+    if asked.check:
+        right = sum((place * (each + 1) + asked.seed) % 1009 for each in range(world))
+        document["wrong"] = int((summed != right).sum())
     print(json.dumps(document), flush=True)
     dist.destroy_process_group()
+    return int(bool(document.get("wrong")))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
