@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,51 @@ def test_a_plan_is_the_line_and_the_script_and_changes_nothing(cli: Any, site: P
     assert "    exec /opt/envbuild node " in told.out and not site.exists()
     # The way back to this host: it has no engine, so that nothing was submitted.
     assert cli("smoke", "cpu", "--executor", "local").code == 3
+
+
+def test_a_measurement_is_a_job_that_is_told_what_was_typed(cli: Any, site: Path, project: Path) -> None:
+    config = {"train_micro_batch_size_per_gpu": 4}
+    (project / "mine.json").write_text(json.dumps(config))
+    typed = ("--ds-config", "mine.json", "--set", "zero_optimization.stage=2", "--env", "A=b=c", "--disk", "scratch")
+    done = cli("profile", "h100-cu121", *typed, "--pass", "timing", "--timeout", "90", "--dry-run", "--json")
+    assert done.code == 0, done.err
+    plan = done.json["plan"]
+    (task,) = plan["tasks"]
+    assert plan["submissions"][0]["argv"].count("--gres=gpu:h100:8") == 1 and not site.exists()
+    # Nodes need not see what the user's file is; a folder is the node's own, wherever the line was typed.
+    assert task["argv"] == [
+        "profile", f"--ds-config={plan['folder']}/0-ds_config.json", f"--project={project.resolve()}",
+        "--executor=local", "--pass=timing", "--set=zero_optimization.stage=2", "--env=A=b=c",
+        f"--disk={project}/scratch", "--timeout=90.0", "--json", "h100-cu121",
+    ]  # fmt: skip
+    assert json.loads(plan["files"]["0-ds_config.json"]) == config
+
+    done = cli("compare", "cpu", "team/cpu:2", "--rounds", "3", "--fresh", "--differs", "config", "--dry-run", "--json")
+    (task,) = done.json["plan"]["tasks"]
+    assert done.json["schema"] == "envbuild.compare/1" and "--array=0" in done.json["plan"]["submissions"][0]["argv"]
+    assert task["argv"][3:] == ["--differs=config", "--rounds=3", "--fresh", "--json", "--", "cpu", "team/cpu:2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            ("profile", "--executor", "slurm", "--", "python", "train.py"),
+            "envbuild profile -o m.json -- python train.py",
+        ),
+        (("profile", "--python", "python3", "--detach"), "an interpreter is measured where it is"),
+        (("profile", "--from", "x.log", "--executor", "slurm"), "--from reads files, which runs here"),
+        (("profile", "cpu", "--set", "stage"), "it is not KEY=VALUE"),
+        (("profile", "Not An Image"), "neither a row nor the name of an image"),
+        (("compare", "a.json", "b.json", "--executor", "slurm"), "go with images"),
+        (("compare", "a.json", "cpu"), "a.json is a file, and cpu an image"),
+        (("compare", "cpu", "h100-cu121"), "ask for nodes of two kinds"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_no_node_could_do_is_said_before_it_waits(cli: Any, site: Path, line: tuple[str, ...], said: str) -> None:
+    done = cli(*line)
+    assert done.code == 2 and said in done.err and not site.exists()
 
 
 def test_what_is_missing_is_named(cli: Any, site: Path, project: Path) -> None:

@@ -72,6 +72,15 @@ def test_both_sides_take_turns_and_a_killed_session_goes_on(home: Path) -> None:
     assert {each.turn.session for pair in paired for each in pair if each.turn} == {session.name}
 
 
+def test_two_nodes_that_share_a_store_do_not_share_a_session(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch here against a launch there compares the machines."""
+    names = []
+    for node in ("n1", "n2", "n1"):
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        names.append(sessions.session_of(side("a"), side("b"), 3).name)
+    assert names[0] == names[2] != names[1]
+
+
 def test_a_finished_session_is_left_alone(home: Path) -> None:
     session = sessions.session_of(side("a"), side("b"), 1)
     sessions.launch(bench(), session, Measuring())

@@ -1,7 +1,7 @@
 """Commands whose work runs on a cluster: submitted, listened to, shown as if it had run here.
 
-A command that wants this hands over what each task is to run (``Work``) and how its results are shown; ``build`` and
-``smoke`` do. ``attach`` shows the results of a run that somebody else began in the same way.
+A command that wants this hands over what each task is to run (``Work``); how the results of a command are shown is in
+``shown``. ``attach`` shows the results of a run that somebody else began in the same way.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import datetime
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from envbuild.cli import failure, lines, output
+from envbuild.cli import failure, lines, output, shown
 from envbuild.cli.display import make_sinks
 from envbuild.errors import INTERRUPTED, InputError
 from envbuild.events import Note, WorkDone
@@ -27,9 +27,9 @@ from envbuild.events import Note, WorkDone
 if TYPE_CHECKING:
     from envbuild.executors import Run, RunFolder
     from envbuild.executors.follow import Ending
-    from envbuild.pipeline.cluster import Planned, Result, Work
-    from envbuild.pipeline.many import Outcome
+    from envbuild.pipeline.cluster import Planned, Result
     from envbuild.pipeline.workbench import Workbench
+    from envbuild.pipeline.works import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +74,14 @@ def seen_from_nodes(bench: Workbench, key: str | None) -> dict[str, object]:
     return {"--project": own, "--key": path, "--executor": "local"}
 
 
-def carry_out(bench: Workbench, command: str, works: Sequence[Work], how: How) -> None:
-    """Run tasks on the cluster and show what came of them, as ``command`` shows it."""
+def carry_out(
+    bench: Workbench, command: str, works: Sequence[Work], how: How, *, out: Path | None = None
+) -> None:  # fmt: skip
+    """Run tasks on the cluster and show what came of them, as ``command`` shows it; ``out`` is where that goes."""
     from envbuild.pipeline import cluster
 
     now = datetime.datetime.now(datetime.timezone.utc)
-    submit(bench, cluster.plan(bench, command, works, program=lines.program(), now=now), how)
+    submit(bench, cluster.plan(bench, command, works, program=lines.program(), now=now, out=out), how)
 
 
 def submit(bench: Workbench, planned: Planned, how: How) -> None:
@@ -121,14 +123,14 @@ def attend(folder: RunFolder, run: Run, how: How) -> None:
         asked = True
         cluster.cancel(folder, run)
         results = _listen(folder, run, how)
-    _SHOWN.get(run.command, _show)(run, results, how)
+    shown.show(run, results, how)
     code = INTERRUPTED if asked else max((result.ending.code for result in results), default=0)
     if code:
         raise failure.Concluded(code)
 
 
 def _listen(folder: RunFolder, run: Run, how: How) -> list[Result]:
-    from envbuild.pipeline import cluster
+    from envbuild.pipeline import brought, cluster
 
     several = len(run.tasks) > 1
     with make_sinks(quiet=how.quiet, verbose=how.verbose) as sink_of, _hangup():
@@ -142,9 +144,12 @@ def _listen(folder: RunFolder, run: Run, how: How) -> list[Result]:
             sink_of(name if several else "")(said)
 
         def end(name: str, ending: Ending) -> None:
-            detail = "done" if ending.code == 0 else "interrupted" if ending.interrupted else "failed"
+            # A comparison that came to an answer has done its work, whatever the answer is.
+            answer = brought.verdict(ending.attempt) if run.command == "compare" and ending.attempt else None
+            ok = ending.code == 0 or (answer is not None and not ending.interrupted)
+            detail = "interrupted" if ending.interrupted else (answer or "done") if ok else "failed"
             where = f"{detail} on {ending.node}" if ending.node else detail
-            sink_of(name if several else "")(WorkDone(detail=where, seconds=ending.seconds, ok=not ending.code))
+            sink_of(name if several else "")(WorkDone(detail=where, seconds=ending.seconds, ok=ok))
 
         return cluster.follow(folder, run, on_line=line, on_note=note, on_end=end)
 
@@ -199,96 +204,6 @@ def _print_file(name: str, text: str) -> None:
     output.text(f"  {name}:")
     for line in text.splitlines():
         output.text(f"    {line}")
-
-
-def _show_build(run: Run, results: Sequence[Result], how: How) -> None:
-    from envbuild.cli import many
-
-    many.show([_outcome(result) for result in results], json=how.json, **({"run": run.id} if how.json else {}))
-
-
-def _outcome(result: Result) -> Outcome:
-    from envbuild.pipeline.many import FAILED, INTERRUPTED_ROW, NOT_BEGUN, Outcome
-
-    ending = result.ending
-    images = result.document.get("images") or [{}]
-    image = dict(images[0]) if ending.code == 0 else {}
-    if ending.interrupted:
-        status = INTERRUPTED_ROW if ending.attempt else NOT_BEGUN
-    else:
-        status = FAILED if ending.code else str(image.get("status", ""))
-    return Outcome(
-        row=result.name, status=status, exit_code=ending.code, seconds=ending.seconds, image=image,
-        error=result.error, told=_told(result), node=ending.node, job=ending.job,
-    )  # fmt: skip
-
-
-def _told(result: Result) -> tuple[str, ...]:
-    if result.told or not result.error:
-        return result.told
-    error = result.error
-    return (f"error: {error['message']}", *((f"hint: {error['hint']}",) if error["hint"] else ()))
-
-
-def _show(run: Run, results: Sequence[Result], how: How) -> None:
-    """Each task's own document, with who did it; of several tasks all of them in one. In words a line for each."""
-    for result in results:
-        for line in _told(result):
-            output.narrate(line)
-        if not how.json:
-            ending = result.ending
-            on = f" on {ending.node} (job {ending.job})" if ending.node else ""
-            word = "failed" if ending.code else "done"
-            word = "was cancelled, and nothing was tagged" if ending.interrupted else word
-            output.text(f"{result.name}{on}: {word}")
-    if how.json and len(results) == 1:
-        schema, body = _document(results[0])
-        output.document(schema.removeprefix("envbuild.").removesuffix("/1"), **body, run=run.id)
-    elif how.json:
-        tasks = [{"name": result.name, "exit_code": result.ending.code} for result in results]
-        for task, (schema, body) in zip(tasks, map(_document, results), strict=True):
-            task |= {"schema": schema, **body}
-        output.document(run.command, run=run.id, tasks=tasks)
-
-
-def _document(result: Result) -> tuple[str, dict[str, Any]]:
-    """What a task says with ``--json``, its schema apart, and where it was done."""
-    ending = result.ending
-    where = {"node": ending.node or None, "job": ending.job}
-    if ending.interrupted:
-        return "envbuild.error/1", {"code": "interrupted", "message": "the job was cancelled", "hint": "", **where}
-    if result.error:
-        return "envbuild.error/1", {**result.error, **where}
-    body = {name: value for name, value in result.document.items() if name != "schema"}
-    return str(result.document.get("schema")), {**body, **where}
-
-
-def _show_smoke(run: Run, results: Sequence[Result], how: How) -> None:
-    from envbuild import evidence
-    from envbuild.pipeline.report import lines as told
-
-    apart = [result for result in results if result.ending.code or how.json]
-    if apart:
-        _show(run, apart, how)
-    for result in results:
-        if result in apart:
-            continue
-        said, ending = result.document, result.ending
-        if "ranks" in said:
-            from envbuild.pipeline.collective import summary
-
-            output.text(f"{result.name}: {summary(said['ranks'])} (job {ending.job})")
-            continue
-        word = "has passed" if said.get("reused") else "passes"
-        output.text(f"{said.get('image')} {word} at level {said.get('level')} on {ending.node} (job {ending.job})")
-        for path in result.evidence if not how.quiet else ():
-            if str(path) == said.get("evidence"):
-                for line in told(evidence.read(path), path):
-                    output.text(line)
-
-
-# How the results of a command are shown; one that is not named shows its tasks' own documents.
-_SHOWN: dict[str, Callable[[Run, Sequence[Result], How], None]] = {"build": _show_build, "smoke": _show_smoke}
 
 
 def runs_of(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -19,7 +19,7 @@ from envbuild.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from envbuild.executors import Run, RunFolder
+    from envbuild.executors import Attempt, Ended, Run, RunFolder
     from envbuild.executors.words import State
 
 RunArgument = Annotated[
@@ -152,10 +152,19 @@ def _tasks(folder: RunFolder, run: Run, *, ask: bool = True) -> list[dict[str, A
                 "name": task.name, "job": job, "node": where or None, "attempt": last.number if last else 0,
                 "ended": final or (states is not None and not alive),
                 "exit_code": ended.code if ended is not None and not alive else None,
-                "state": _state(ended, state),
+                "state": _verdict(run, last, ended, alive=alive) or _state(ended, state),
             }
         )  # fmt: skip
     return told
+
+
+def _verdict(run: Run, last: Attempt | None, ended: Ended | None, *, alive: bool) -> str | None:
+    """The answer of a comparison that has come to one: its exit code is no failure."""
+    from envbuild.pipeline import brought
+
+    if run.command != "compare" or last is None or ended is None or ended.how != "ended" or alive:
+        return None
+    return brought.verdict(last)
 
 
 def _state(ended: Any, state: State | None) -> str:

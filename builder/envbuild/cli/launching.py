@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from envbuild.cli import lines, output
 from envbuild.cli import options as opt
-from envbuild.cli import output
 from envbuild.cli.profiling import models
 
 if TYPE_CHECKING:
+    from envbuild.pipeline.profile_wish import Wish
     from envbuild.profile.document import Measurement
 
 RoundsOption = Annotated[
@@ -46,26 +47,41 @@ def are_images(candidate: str) -> bool:
     return not candidate.endswith(".json") and not Path(candidate).exists()
 
 
-def launched(
-    base: str, candidate: str, *, project: Path | None, host: str | None, engine: str | None, rounds: int,
-    fresh: bool, dry_run: bool, candidate_settings: list[str] | None, settings: list[str] | None,
-    ds_config: Path | None, **wished: Any,
-) -> tuple[Measurement, Measurement] | None:  # fmt: skip
-    """Both sides' measurements; None where only the plan was wanted, which is printed."""
+def wishes(
+    *, candidate_settings: list[str] | None, settings: list[str] | None, ds_config: Path | None, **wished: Any
+) -> tuple[Wish, Wish]:
+    """What both sides train.
+
+    Raises:
+        InputError: No such model, or a ds_config that cannot be read.
+    """
     from envbuild import store
     from envbuild.errors import InputError
-    from envbuild.pipeline import profiling, sessions
     from envbuild.pipeline.profile_wish import MODELS, Wish
 
     if wished["model"] not in MODELS:
         raise InputError(f"--model: '{wished['model']}' is none", hint=f"Say one of {', '.join(MODELS)}.")
     given = store.read_json(ds_config) if ds_config else None
     both = tuple(settings or ())
+    base, candidate = (
+        Wish(passes=("timing",), ds_config=given, settings=(*both, *more), **wished)
+        for more in ((), tuple(candidate_settings or ()))
+    )
+    return base, candidate
+
+
+def launched(
+    base: str, candidate: str, wanted: tuple[Wish, Wish], *, project: Path | None, host: str | None,
+    engine: str | None, rounds: int, fresh: bool, dry_run: bool,
+) -> tuple[Measurement, Measurement] | None:  # fmt: skip
+    """Both sides' measurements; None where only the plan was wanted, which is printed."""
+    from envbuild.pipeline import profiling, sessions
+
     with opt.narrated(project, host, engine, verbose=False, quiet=False) as bench:
-        sides = []
-        for reference, more in ((base, ()), (candidate, tuple(candidate_settings or ()))):
-            wish = Wish(passes=("timing",), ds_config=given, settings=(*both, *more), **wished)
-            sides.append(sessions.Side(subject=profiling.subject(bench, reference, None, wish), wish=wish))
+        sides = [
+            sessions.Side(subject=profiling.subject(bench, reference, None, wish), wish=wish)
+            for reference, wish in zip((base, candidate), wanted, strict=True)
+        ]
         session = sessions.session_of(sides[0], sides[1], rounds, fresh=fresh)
         if dry_run:
             for position in session.left():
@@ -73,5 +89,9 @@ def launched(
                 output.text(shlex.join(profiling.foreseen(bench, side.subject, sessions.passes(side.wish, position))))
             return None
         measured = sessions.launch(bench, session)
+        if (folder := lines.own_folder()) is not None:
+            from envbuild.pipeline import brought
+
+            brought.leave(folder, *measured)
         output.narrate(f"launches: {session.folder}")
     return measured

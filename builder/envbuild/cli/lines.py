@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any, get_args
 
 import envbuild
+from envbuild import EVENTS_VARIABLE
 from envbuild.events import Event, Sink
 
 # The folder of the package comes last, and the current folder not at all: python -m would take modules from there.
@@ -42,6 +43,12 @@ def program() -> tuple[str, ...]:
     """This program as another process, here or on a host that sees the same files, starts it."""
     folder = str(Path(envbuild.__file__).resolve().parents[1])
     return (sys.executable, "-c", _PROGRAM.format(folder=folder))
+
+
+def own_folder() -> Path | None:
+    """Of a task on a cluster: the folder of this attempt, which the host that asked for it sees; None elsewhere."""
+    events = os.environ.get(EVENTS_VARIABLE)
+    return Path(events).absolute().parent if events else None
 
 
 def tell(event: Event) -> None:

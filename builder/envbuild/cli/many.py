@@ -113,7 +113,7 @@ def build(
 def send(wanted: Wanted, settings: Mapping[str, object], how: How) -> None:
     """The same on a cluster, a job for each row: what is up to date there, the node finds."""
     from envbuild.cli import cluster
-    from envbuild.pipeline.cluster import Work
+    from envbuild.pipeline.works import Work
 
     bench = Workbench(project_folder=wanted.project, host=wanted.host, settings=settings)
     names = chosen(bench, wanted, quiet=how.quiet)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from envbuild.cli import launching, output
+from envbuild.cli import cluster, launching, output, sending
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -31,9 +31,11 @@ ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    app.command("compare", epilog="Example: envbuild compare before.json after.json, or compare cpu team/train:2")(
-        compare
-    )
+    app.command(
+        "compare",
+        epilog="Example: envbuild compare before.json after.json · envbuild compare cpu team/train:2 · "
+        "envbuild compare h100-cu121 h100-cu124 --executor slurm",
+    )(compare)
     baseline.command("add", epilog='Example: envbuild baseline add M.json --reason "first of torch 2.13"')(add)
     baseline.command("show", epilog="Example: envbuild baseline show cpu-tiny --json")(show)
     baseline.command("promote", epilog='Example: envbuild baseline promote M.json --reason "faster all-gather"')(
@@ -60,6 +62,7 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def compare(
+    ctx: typer.Context,
     base: Annotated[
         str,
         typer.Argument(metavar="BASE", help="A measurement, a baseline's name, or an image.", autocompletion=names),
@@ -89,6 +92,8 @@ def compare(
     warmup: launching.WarmupOption = 5,
     timeout: launching.LimitOption = 1800,
     fresh: launching.FreshOption = False,
+    executor: opt.ExecutorOption = None,
+    detach: opt.DetachOption = False,
     host: opt.HostOption = None,
     engine: opt.EngineOption = None,
     dry_run: opt.DryRunOption = False,
@@ -100,20 +105,33 @@ def compare(
     the same on every machine, so every difference counts. Step times are judged by launches that were made in turns, by
     the ranks of their ratios; where the noise would hide the change that was asked for, the answer is `inconclusive`.
     Images are launched first, in turns; a session that was killed goes on where it was when the same is said again.
+    With --executor slurm all launches are made by one job on one node, whose engine has to have both images.
 
     Exit codes: 0 same or faster, 1 regressed, 2 incomparable, 5 inconclusive.
     """
     from envbuild.cli import comparison
+    from envbuild.errors import InputError
     from envbuild.profile import comparing
 
     asked = comparing.Asked(
         delta=comparison.share(delta), differs=comparison.aspects(differs or []), times=not structural
     )
-    if launching.are_images(candidate):
-        sides = launching.launched(
-            base, candidate, project=project, host=host, engine=engine, rounds=rounds, fresh=fresh, dry_run=dry_run,
+    images = launching.are_images(candidate)
+    if not images and (executor == "slurm" or detach):
+        raise InputError("files are compared here: --executor slurm and --detach go with images")
+    if images:
+        wanted = launching.wishes(
             candidate_settings=candidate_settings, settings=settings, ds_config=ds_config, model=model, steps=steps,
             warmup=warmup, timeout=timeout,
+        )  # fmt: skip
+        bench = opt.workbench_with(project, host, {"engine.kind": engine, "executor.kind": executor})
+        if cluster.on_cluster(bench, detach=detach):
+            how = cluster.How(json=json, dry_run=dry_run, detach=detach)
+            sending.compare(bench, ctx, base, candidate, wanted, how)
+            return
+        sides = launching.launched(
+            base, candidate, wanted, project=project, host=host, engine=engine, rounds=rounds, fresh=fresh,
+            dry_run=dry_run,
         )  # fmt: skip
     else:
         sides = named(base, folder, project), measured(Path(candidate))

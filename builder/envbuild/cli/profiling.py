@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from envbuild.cli import cluster, output, reading, sending, wishing
 from envbuild.cli import options as opt
-from envbuild.cli import output, reading
 
 if TYPE_CHECKING:
     from envbuild.pipeline.profile_wish import Wish
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 
 _EXAMPLE = (
     "Example: envbuild profile cpu --ds-config ds_config.json --set zero_optimization.stage=2 -o m.json · "
-    "envbuild profile -- deepspeed train.py --deepspeed_config ds_config.json"
+    "envbuild profile -- deepspeed train.py --deepspeed_config ds_config.json · "
+    "envbuild profile h100-cu124 --executor slurm -o m.json"
 )
 
 
@@ -38,6 +38,7 @@ def models(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def profile(
+    ctx: typer.Context,
     image: Annotated[
         str | None,
         typer.Argument(metavar="[ENV|IMAGE]", help="A row (its image), or any image.", autocompletion=opt.rows),
@@ -125,6 +126,8 @@ def profile(
     timeout: Annotated[
         float, typer.Option("--timeout", callback=opt.seconds, help="Limit of everything, in seconds.")
     ] = 1800,
+    executor: opt.ExecutorOption = None,
+    detach: opt.DetachOption = False,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
     quiet: opt.QuietOption = False,
@@ -133,19 +136,22 @@ def profile(
     """Measure a training step by step and rank by rank, and write one measurement (envbuild.profile/1).
 
     Behind -- stands a training of your own: it runs unchanged, with its own terminal and exit code, on this host or in
-    the image that is named before. With --from nothing runs: files of other tools are read.
+    the image that is named before. With --from nothing runs: files of other tools are read. With --executor slurm the
+    node of a cluster measures; its engine has to have the image, and the measurement comes back (docs/cluster.md).
 
     Exit codes: 0 measured, 2 usage or a file that cannot be read, 3 engine or disk, 5 the training failed.
     """
     from envbuild.errors import InputError
 
-    image, words = _split(image, command or [])
+    image, words = wishing.split(image, command or [])
+    if executor == "slurm" or detach:
+        wishing.need_image(image, words, python=python, reads=bool(read))
     if read or deepspeed is not None:
         reading.read_files(read or [], deepspeed, out, json=json, measured=image or python or shlex.join(words))
         return
-    wish = _wish(
+    wish = wishing.wish(
         passes=chosen, model=model, ds_config=ds_config, settings=settings, steps=steps, warmup=warmup, length=seq,
-        micro_batch=micro_batch, env=env, slow_data=_slow(data), straggle=_delay("--straggle", straggle),
+        micro_batch=micro_batch, env=env, slow_data=wishing.slow(data), straggle=wishing.delay("--straggle", straggle),
         checkpoint_every=checkpoint_every, seed=seed, ranks=ranks, threads=threads, gpus=opt.gpus(gpus),
         timeout=timeout, label=label, disk=disk,
     )  # fmt: skip
@@ -158,6 +164,12 @@ def profile(
         with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as bench:
             _command(bench, image, row, words, wish, out, dry_run=dry_run)
         return
+    if image is not None and python is None:
+        bench = opt.workbench_with(project, host, {"engine.kind": engine, "executor.kind": executor})
+        if cluster.on_cluster(bench, detach=detach):
+            how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
+            sending.profile(bench, ctx, image, row, wish, out, how)
+            return
     if (image is None) == (python is None):
         raise InputError(
             "profile takes an image, --python PATH, or a command behind --" if image is None
@@ -186,67 +198,7 @@ def profile(
                 return
             name, measured = image or "", profiling.profile_image(bench, subject, wish)
         path = profiling.keep(measured, name, out)
-    _show(measured, path, as_json=json, quiet=quiet)
-
-
-def _split(image: str | None, words: list[str]) -> tuple[str | None, list[str]]:
-    """The image, and the command: what stands behind -- is the command, whatever it looks like."""
-    from envbuild.errors import InputError
-
-    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
-    if not behind and words:
-        raise InputError(
-            f"'{words[0]}' follows the image without --", hint=f"envbuild profile {image} -- {shlex.join(words)}"
-        )
-    if not behind:
-        return image, []
-    before = [*([image] if image is not None else []), *words][: -len(behind)]
-    if len(before) > 1:
-        raise InputError(f"'{before[1]}' is one image too many", hint=f"envbuild profile {before[0]} -- ...")
-    return (before[0] if before else None), behind
-
-
-def _wish(**said: Any) -> Wish:
-    from envbuild import store
-    from envbuild.errors import InputError
-    from envbuild.pipeline.profile_wish import MODELS, PASSES, Wish
-
-    passes, path = said.pop("passes") or ["timing", "comms"], said.pop("ds_config")
-    for name in passes:
-        if name not in PASSES:
-            raise InputError(f"--pass: '{name}' is none", hint=f"Say {', '.join(PASSES[:-1])} or {PASSES[-1]}.")
-    if said["model"] not in MODELS:
-        raise InputError(f"--model: '{said['model']}' is none", hint=f"Say one of {', '.join(MODELS)}.")
-    for setting in said["env"] or ():
-        if not setting.partition("=")[0] or "=" not in setting:
-            raise InputError(f"--env {setting}: it is not NAME=VALUE")
-    said["env"], said["settings"] = tuple(said["env"] or ()), tuple(said["settings"] or ())
-    return Wish(passes=tuple(dict.fromkeys(passes)), ds_config=store.read_json(path) if path else None, **said)
-
-
-def _slow(text: str) -> tuple[float, int | None]:
-    from envbuild.errors import InputError
-
-    if text == "synthetic":
-        return 0.0, None
-    kind, _, rest = text.partition(":")
-    if kind != "slow" or not rest:
-        raise InputError(f"--data {text}: it is none", hint="Say synthetic, slow:50 or slow:50@1 (milliseconds@rank).")
-    return _delay("--data slow:", rest)
-
-
-def _delay(option: str, text: str | None) -> tuple[float, int | None]:
-    """``50`` or ``50@1``: milliseconds, and the one rank that they are for."""
-    import re
-
-    from envbuild.errors import InputError
-
-    if text is None:
-        return 0.0, None
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(?:@(\d{1,4}))?", text)
-    if found is None:
-        raise InputError(f"{option} {text}: it is none", hint="Say milliseconds, and @ a rank: 50 or 50@1.")
-    return float(found[1]), int(found[2]) if found[2] else None
+    show(measured, path, as_json=json, quiet=quiet)
 
 
 def _command(
@@ -282,7 +234,8 @@ def _plan(argv: tuple[str, ...], config: dict[str, Any], *, as_json: bool) -> No
         output.text(shlex.join(argv))
 
 
-def _show(measured: Measurement, path: Path, *, as_json: bool, quiet: bool) -> None:
+def show(measured: Measurement, path: Path, *, as_json: bool, quiet: bool) -> None:
+    """The figures, and where the measurement lies."""
     if as_json:
         from envbuild.profile.files import as_dict
 

@@ -159,7 +159,8 @@ def _send(
     how: cluster.How,
 ) -> None:
     """The same on a node of a cluster, whose engine has the image."""
-    from envbuild.pipeline.cluster import Work, row_of
+    from envbuild.pipeline.cluster import row_of
+    from envbuild.pipeline.works import Work
 
     bench.need_signing_key()
     given = {**texts, **cluster.seen_from_nodes(bench, key)}

@@ -70,6 +70,7 @@ class Run(Frozen):
     Attributes:
         command: ``build``, ``smoke`` and so on: it decides how the result is shown.
         home: The store on a node; None is one for each node beside the runs.
+        out: Where its result goes, where that was said: whoever follows the run to its end writes it there.
     """
 
     schema_: Literal["envbuild.run/1"] = Field("envbuild.run/1", alias="schema")
@@ -79,6 +80,7 @@ class Run(Frozen):
     begun: AwareDatetime
     program: tuple[str, ...]
     home: Path | None = None
+    out: Path | None = None
     tasks: tuple[Task, ...]
     submissions: tuple[Submission, ...]
 

@@ -13,28 +13,14 @@ from envbuild import __version__, evidence, store
 from envbuild.errors import EnvbuildError, InputError
 from envbuild.events import Note
 from envbuild.evidence.record import MAX_BYTES
-from envbuild.executors import Attempt, Run, RunFolder, Submission, Task, new_id, queue, slurm
+from envbuild.executors import Attempt, Run, RunFolder, Submission, new_id, queue, slurm
 from envbuild.executors.follow import Ending, Follower
 from envbuild.model import Environment
 from envbuild.pipeline.workbench import Workbench
+from envbuild.pipeline.works import Work
 
 # Of what a command said that left no document.
 _TAIL = 15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One task that is wanted.
-
-    Attributes:
-        name: What its audience knows it by.
-        argv: The arguments of envbuild.
-        row: The row that it is for: that decides which nodes will do; None where it is not known.
-    """
-
-    name: str
-    argv: tuple[str, ...]
-    row: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +98,13 @@ def shared(bench: Workbench) -> Path:
 
 
 def plan(
-    bench: Workbench, command: str, works: Sequence[Work], *, program: tuple[str, ...], now: datetime.datetime
-) -> Planned:
+    bench: Workbench, command: str, works: Sequence[Work], *, program: tuple[str, ...], now: datetime.datetime,
+    out: Path | None = None,
+) -> Planned:  # fmt: skip
     """What would be submitted: tasks that ask for the same resources as one array. Writes nothing.
+
+    Args:
+        out: Where its result goes, when somebody has followed the run to its end.
 
     Raises:
         InputError: The site's settings are not enough for a row.
@@ -127,7 +117,8 @@ def plan(
         groups.setdefault(slurm.resources(site, _row(bench, work.row), work.row), []).append(number)
     run = Run(
         schema="envbuild.run/1", id=folder.path.name, command=command, envbuild=__version__, begun=now, program=called,
-        home=where.home, tasks=tuple(Task(name=work.name, argv=work.argv) for work in works), submissions=(),
+        home=where.home, out=out, submissions=(),
+        tasks=tuple(work.task(number, folder.path) for number, work in enumerate(works)),
     )  # fmt: skip
     submissions = tuple(
         Submission(
@@ -141,7 +132,8 @@ def plan(
     )  # fmt: skip
     text = slurm.script(folder.path, called, where.setup)
     scripts = tuple((each.script, text) for each in submissions)
-    return Planned(folder=folder, run=run.model_copy(update={"submissions": submissions}), scripts=scripts)
+    files = tuple(file for number, work in enumerate(works) for file in work.files(number))
+    return Planned(folder=folder, run=run.model_copy(update={"submissions": submissions}), scripts=scripts, files=files)
 
 
 def begin(bench: Workbench, planned: Planned) -> Run:
@@ -288,3 +280,18 @@ def row_of(bench: Workbench, image: str, row: str | None) -> str | None:
 
 def _row(bench: Workbench, name: str | None) -> Environment | None:
     return bench.matrix.get(name) if name is not None and name in bench.matrix.environments else None
+
+
+def one_row(bench: Workbench, images: Sequence[str]) -> str | None:
+    """The row that decides which nodes will do for all of these images: they are to run on one.
+
+    Raises:
+        InputError: They ask for nodes of two kinds.
+    """
+    rows = list(dict.fromkeys(row for image in images if (row := row_of(bench, image, None)) is not None))
+    if len({slurm.resources(bench.site.slurm, _row(bench, row), row) for row in rows}) > 1:
+        raise InputError(
+            f"{' and '.join(rows)} ask for nodes of two kinds, and both sides have to be launched on one node",
+            hint="Let [slurm.rows] say the same of both, or measure each by itself: envbuild profile.",
+        )
+    return rows[0] if rows else None

@@ -19,6 +19,7 @@ from envbuild.model import Finding, Severity
 from envbuild.pipeline import cluster
 from envbuild.pipeline.sizes import parse_size
 from envbuild.pipeline.workbench import Workbench
+from envbuild.pipeline.works import Work
 
 ELEMENTS, REPEAT = 65_536, 5
 PYTHON = "/opt/venv/bin/python"
@@ -56,7 +57,7 @@ def plan(
         raise InputError(f"{image} does not say which row it is", hint="Say it: --row ENV")
     env, site = bench.matrix.get(row), bench.site.slurm
     planned = cluster.plan(
-        bench, "smoke", [cluster.Work(name=image, row=row, argv=())], program=program, now=now
+        bench, "smoke", [Work(name=image, row=row, argv=())], program=program, now=now
     )  # fmt: skip
     gpus = ranks.gpus_of(slurm.resources(site, env).gres) if env.accelerator == "cuda" else 0
     launch = Launch(

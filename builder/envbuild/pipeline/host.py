@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,8 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or "unknown"
+
+
+def host_name() -> str:
+    """What this host is called, by Slurm where it runs a job: a machine may be several of its nodes."""
+    return os.environ.get("SLURMD_NODENAME") or platform.node()

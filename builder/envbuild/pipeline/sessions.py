@@ -16,6 +16,7 @@ from pathlib import Path
 
 from envbuild import store
 from envbuild.events import Note
+from envbuild.pipeline.host import host_name
 from envbuild.pipeline.profile_wish import Wish, profiler_hash
 from envbuild.pipeline.profiling import Subject, profile_image
 from envbuild.pipeline.workbench import Workbench
@@ -69,7 +70,8 @@ def session_of(base: Side, candidate: Side, rounds: int, *, fresh: bool = False)
     Args:
         fresh: Leave an unfinished one alone, too.
     """
-    asked = json.dumps([_asked(base), _asked(candidate), rounds, profiler_hash()], sort_keys=True)
+    # Launches on two machines do not make a round: hosts that share a store have sessions of their own.
+    asked = json.dumps([_asked(base), _asked(candidate), rounds, profiler_hash(), host_name()], sort_keys=True)
     stem = hashlib.sha256(asked.encode()).hexdigest()[:16]
     home = store.home() / "sessions"
     number = 0

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from envbuild.model.words import Frozen, Line, Word
-from envbuild.profile.figures import Bytes, Count, Number, Rank, Samples, Seconds, Seed, Several
+from envbuild.profile.figures import Bytes, Count, Finite, Number, Rank, Samples, Seconds, Seed, Several
 from envbuild.profile.numbers import read_number
 
 SCHEMA: Literal["envbuild.profile/1"] = "envbuild.profile/1"
@@ -148,10 +148,26 @@ class Turn(Frozen):
     position: Count
 
 
+class Node(Frozen):
+    """A host that ranks ran on, where a cluster chose it.
+
+    Attributes:
+        name: What the cluster calls it.
+        clock_ahead: Seconds that its clock was ahead of the first node's; its times were moved by that, so that all of
+            a launch is on the first node's axis.
+        clock_error: By how much that may be wrong.
+    """
+
+    name: Line
+    clock_ahead: Finite | None = None
+    clock_error: Seconds | None = None
+
+
 class Launch(Frozen):
     """One start of the training, from its first process to its last.
 
     Attributes:
+        nodes: The hosts, where they are known; ``node`` of a rank and of a series is a place in it.
         warmup: How many of each rank's first steps are not to be counted.
         interval: Steps between two checkpoints; None where none is made.
         samples_per_step, tokens_per_step: Of all ranks together.
@@ -165,6 +181,7 @@ class Launch(Frozen):
     interval: Several | None = None
     samples_per_step: Count | None = None
     tokens_per_step: Count | None = None
+    nodes: tuple[Node, ...] = ()
     ranks: tuple[Rank, ...] = ()
     samples: Samples = Samples()
     communication: Communication = Communication()

@@ -1,0 +1,108 @@
+"""profile and compare as jobs of a cluster's: what was typed goes along, and so do the files that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from envbuild.cli import cluster
+from envbuild.errors import InputError
+
+if TYPE_CHECKING:
+    from envbuild.cli.cluster import How
+    from envbuild.pipeline.profile_wish import Wish
+    from envbuild.pipeline.workbench import Workbench
+    from envbuild.pipeline.works import Input
+
+# Options that are about this side alone, or that a node is told in another way.
+_HERE = frozenset({"json", "verbose", "quiet", "dry_run", "detach", "executor", "project", "out", "ds_config"})
+
+
+def profile(
+    bench: Workbench,
+    ctx: typer.Context,
+    image: str,
+    row: str | None,
+    wish: Wish,
+    out: Path | None,
+    how: How,
+) -> None:
+    """Measure on a node whose engine has the image."""
+    from envbuild.pipeline.cluster import row_of
+    from envbuild.pipeline.works import Work
+
+    row = row_of(bench, image, row)
+    _need(bench, image, wish, row)
+    # Behind -- stands a command of the user's own.
+    argv = ("profile", *_options(bench, ctx), "--json", image)
+    work = Work(name=image, row=row, argv=argv, inputs=_inputs(wish))
+    cluster.carry_out(bench, "profile", [work], how, out=out.expanduser().absolute() if out is not None else None)
+
+
+def compare(
+    bench: Workbench, ctx: typer.Context, base: str, candidate: str, wishes: tuple[Wish, Wish], how: How
+) -> None:  # fmt: skip
+    """Launch two images in turns on one node, whose engine has both."""
+    from envbuild.cli.launching import are_images
+    from envbuild.pipeline.cluster import one_row
+    from envbuild.pipeline.works import Work
+
+    if not are_images(base):
+        raise InputError(f"{base} is a file, and {candidate} an image", hint="Compare two of the same kind.")
+    row = one_row(bench, (base, candidate))
+    for image, wish in zip((base, candidate), wishes, strict=True):
+        _need(bench, image, wish, row)
+    argv = ("compare", *_options(bench, ctx), "--json", "--", base, candidate)
+    work = Work(name=f"{base} {candidate}", row=row, argv=argv, inputs=_inputs(wishes[0]))
+    cluster.carry_out(bench, "compare", [work], how)
+
+
+def _need(bench: Workbench, image: str, wish: Wish, row: str | None) -> None:
+    """Find out before anything waits in a queue what can be found out here.
+
+    Raises:
+        InputError: No image could have that name, or nothing could train with that ds_config.
+    """
+    from envbuild.pipeline.names import is_reference
+    from envbuild.pipeline.training_config import training_config
+
+    if image not in bench.matrix.environments and not is_reference(image):
+        rows = ", ".join(bench.matrix.environments)
+        raise InputError(f"{image!r} is neither a row nor the name of an image", hint=f"Rows: {rows}")
+    accelerator = bench.matrix.get(row).accelerator if row is not None else "cpu"
+    training_config(
+        wish.ds_config, accelerator=accelerator, settings=wish.settings, micro_batch=wish.micro_batch,
+        disk=str(wish.disk) if wish.disk else None,
+    )  # fmt: skip
+
+
+def _options(bench: Workbench, ctx: typer.Context) -> tuple[str, ...]:
+    given = cluster.seen_from_nodes(bench, None)
+    return (*(f"{name}={value}" for name, value in given.items() if value is not None), *typed(ctx))
+
+
+def typed(ctx: typer.Context) -> Iterator[str]:
+    """The options that were typed, as a node is to be told them; folders lead to the same from everywhere."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name or "")
+        if param.param_type_name != "option" or param.name in _HERE or source is None or source.name != "COMMANDLINE":
+            continue
+        name, value = max(param.opts, key=len), ctx.params[param.name or ""]
+        if isinstance(value, bool):
+            yield from [name] if value else []
+            continue
+        for each in value if isinstance(value, (list, tuple)) else (value,):
+            yield f"{name}={each.expanduser().absolute() if isinstance(each, Path) else each}"
+
+
+def _inputs(wish: Wish) -> tuple[Input, ...]:
+    import json
+
+    from envbuild.pipeline.works import Input
+
+    if wish.ds_config is None:
+        return ()
+    return (Input(option="--ds-config", name="ds_config.json", text=json.dumps(wish.ds_config, indent=2) + "\n"),)

@@ -1,0 +1,93 @@
+"""What the options of profile come to."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.profile_wish import Wish
+
+
+def need_image(image: str | None, words: list[str], *, python: str | None, reads: bool) -> None:
+    """Only what trains in an image goes to a cluster.
+
+    Raises:
+        InputError: Something else was asked for.
+    """
+    from envbuild.errors import InputError
+
+    if reads:
+        raise InputError("--from reads files, which runs here", hint="Leave --executor and --detach out.")
+    if words:
+        raise InputError(
+            "a training of your own is started by a job of your own, and not by --executor slurm",
+            hint=f"Put it into your job's script: envbuild profile -o m.json -- {shlex.join(words)}",
+        )
+    if python is not None or image is None:
+        raise InputError(
+            "--executor slurm measures an image; an interpreter is measured where it is", hint="envbuild profile ENV"
+        )
+
+
+def split(image: str | None, words: list[str]) -> tuple[str | None, list[str]]:
+    """The image, and the command: what stands behind -- is the command, whatever it looks like."""
+    from envbuild.errors import InputError
+
+    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    if not behind and words:
+        raise InputError(
+            f"'{words[0]}' follows the image without --", hint=f"envbuild profile {image} -- {shlex.join(words)}"
+        )
+    if not behind:
+        return image, []
+    before = [*([image] if image is not None else []), *words][: -len(behind)]
+    if len(before) > 1:
+        raise InputError(f"'{before[1]}' is one image too many", hint=f"envbuild profile {before[0]} -- ...")
+    return (before[0] if before else None), behind
+
+
+def wish(**said: Any) -> Wish:
+    """What the options come to."""
+    from envbuild import store
+    from envbuild.errors import InputError
+    from envbuild.pipeline.profile_wish import MODELS, PASSES, Wish
+
+    passes, path = said.pop("passes") or ["timing", "comms"], said.pop("ds_config")
+    for name in passes:
+        if name not in PASSES:
+            raise InputError(f"--pass: '{name}' is none", hint=f"Say {', '.join(PASSES[:-1])} or {PASSES[-1]}.")
+    if said["model"] not in MODELS:
+        raise InputError(f"--model: '{said['model']}' is none", hint=f"Say one of {', '.join(MODELS)}.")
+    for setting in said["env"] or ():
+        if not setting.partition("=")[0] or "=" not in setting:
+            raise InputError(f"--env {setting}: it is not NAME=VALUE")
+    said["env"], said["settings"] = tuple(said["env"] or ()), tuple(said["settings"] or ())
+    return Wish(passes=tuple(dict.fromkeys(passes)), ds_config=store.read_json(path) if path else None, **said)
+
+
+def slow(text: str) -> tuple[float, int | None]:
+    """``--data``, understood."""
+    from envbuild.errors import InputError
+
+    if text == "synthetic":
+        return 0.0, None
+    kind, _, rest = text.partition(":")
+    if kind != "slow" or not rest:
+        raise InputError(f"--data {text}: it is none", hint="Say synthetic, slow:50 or slow:50@1 (milliseconds@rank).")
+    return delay("--data slow:", rest)
+
+
+def delay(option: str, text: str | None) -> tuple[float, int | None]:
+    """``50`` or ``50@1``: milliseconds, and the one rank that they are for."""
+    import re
+
+    from envbuild.errors import InputError
+
+    if text is None:
+        return 0.0, None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(?:@(\d{1,4}))?", text)
+    if found is None:
+        raise InputError(f"{option} {text}: it is none", hint="Say milliseconds, and @ a rank: 50 or 50@1.")
+    return float(found[1]), int(found[2]) if found[2] else None
