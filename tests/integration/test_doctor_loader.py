@@ -90,7 +90,9 @@ for path in sys.argv[1:]:
     except OSError as error:
         said.append(str(error))
 mapped = {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if "/" in line}
-print(json.dumps([said, sorted(mapped)]))
+print(json.dumps([said, sorted(mapped)]), flush=True)
+# An extension that was loaded and not imported may not survive the end of an interpreter (one of matplotlib's does not).
+os._exit(0)
 """
 
 
