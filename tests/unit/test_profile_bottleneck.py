@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from envbuild.profile import summary
 from envbuild.profile.bottleneck import RULES, diagnose
 from envbuild.profile.document import Measurement
 from envbuild.profile.experiments import change_of
@@ -147,6 +148,26 @@ def test_more_and_smaller_collectives_than_in_the_baseline() -> None:
     assert first.rule == "communication"
     assert "reduce_scatter_tensor is called 8 times a step, in the baseline 1: smaller buckets?" in first.evidence
     assert any("reduce_bucket_size" in command for command in first.commands)
+
+
+def test_passes_are_never_added_up_and_the_times_are_those_of_the_pass_that_took_them() -> None:
+    sides = []
+    for each in (0.001, 0.002):
+        launches = []
+        for name, seconds in (("timing", None), ("comms", each * 4 * STEPS)):
+            launch = {**one(parts={"data_wait": [0.0] * STEPS}), "pass": name}
+            for rank in launch["ranks"]:
+                row = {"op": "all_reduce", "count": 4 * STEPS, "bytes": 400, "seconds": seconds}
+                rank["collectives"] = [row | ({"time": "measured"} if seconds else {})]
+            launches.append(launch)
+        sides.append(measurement(*launches))
+    before, after = sides
+    assert [(each.op, each.pass_, each.sums.count, each.steps) for each in summary.traffic(after)] == [
+        ("all_reduce", name, 2 * 4 * STEPS, 2 * STEPS) for name in ("comms", "timing")
+    ]
+    (found,) = diagnose(after, before).found
+    assert found.evidence == ("all_reduce takes 2.0 ms each, in the baseline 1.0 ms",)
+    assert found.share == pytest.approx(4 * 0.001)
 
 
 FULL = {"gpu_reserved_peak_bytes": 79 * 2**30, "gpu_total_bytes": 80 * 2**30, "allocation_retries": 3}

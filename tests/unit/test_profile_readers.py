@@ -417,7 +417,7 @@ def test_what_is_read_is_told_in_words(tmp_path: Path) -> None:
         and "data_wait" in words
         and "e+" not in words
     )
-    assert summary.traffic(log(tmp_path, *TABLE))[0].seconds is None
+    assert summary.traffic(log(tmp_path, *TABLE))[0].sums.seconds is None
 
 
 def test_a_view_without_an_end_is_not_read(tmp_path: Path) -> None:

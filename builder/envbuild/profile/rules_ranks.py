@@ -6,7 +6,7 @@ from statistics import fmean, median, median_low
 
 from envbuild.profile import summary
 from envbuild.profile.figures import Kind, Part
-from envbuild.profile.summary import Share, Traffic, counted
+from envbuild.profile.summary import Share, Sums, Traffic, counted
 from envbuild.profile.view import Abstained, Answer, Cleared, Found, View, percent, rate, seconds
 
 OVERLAP = 0.30
@@ -76,14 +76,14 @@ def _more(view: View) -> list[str]:
     found = []
     for each in view.traffic.values():
         earlier = before.traffic.get(each.op)
-        now, then = _per_step(view, each), _per_step(before, earlier) if earlier is not None else 0.0
+        now, then = _per_step(each), _per_step(earlier) if earlier is not None else 0.0
         if then and now / then >= MORE:
             found.append(f"{each.op} is called {now:.0f} times a step, in the baseline {then:.0f}: smaller buckets?")
     return found
 
 
 def _timed(view: View) -> list[Traffic]:
-    return [each for each in view.traffic.values() if each.seconds is not None and each.count]
+    return [each for each in view.traffic.values() if each.sums.seconds is not None and each.sums.count]
 
 
 def _slower(view: View) -> list[tuple[str, float]]:
@@ -94,18 +94,19 @@ def _slower(view: View) -> list[tuple[str, float]]:
     found = []
     for each in _timed(view):
         earlier = before.traffic.get(each.op)
-        if earlier is None or earlier.seconds is None or not earlier.count or not each.count:
+        if earlier is None or earlier.sums.seconds is None or not earlier.sums.count:
             continue
-        now, then = (each.seconds or 0) / each.count, earlier.seconds / earlier.count
-        if then > 0 and then / max(now, 1e-12) < SLOWER and _alike(each, earlier):
+        now, then = (each.sums.seconds or 0) / each.sums.count, earlier.sums.seconds / earlier.sums.count
+        if then > 0 and then / max(now, 1e-12) < SLOWER and _alike(each.sums, earlier.sums):
             text = f"{each.op} takes {seconds(now)} each, in the baseline {seconds(then)}"
-            if each.bus_bandwidth and earlier.bus_bandwidth:
-                text += f"; its bus bandwidth fell from {rate(earlier.bus_bandwidth)} to {rate(each.bus_bandwidth)}"
-            found.append((text, (now - then) * _per_step(view, each)))
+            if each.sums.bus_bandwidth and earlier.sums.bus_bandwidth:
+                speeds = rate(earlier.sums.bus_bandwidth), rate(each.sums.bus_bandwidth)
+                text += f"; its bus bandwidth fell from {speeds[0]} to {speeds[1]}"
+            found.append((text, (now - then) * _per_step(each)))
     return found
 
 
-def _alike(now: Traffic, then: Traffic) -> bool:
+def _alike(now: Sums, then: Sums) -> bool:
     """Whether the messages are of one size; where nobody knows, they are taken for it."""
     if now.bytes is None or then.bytes is None:
         return True
@@ -113,15 +114,9 @@ def _alike(now: Traffic, then: Traffic) -> bool:
     return abs(sizes[0] - sizes[1]) <= 0.02 * max(sizes)
 
 
-def _per_step(view: View, each: Traffic) -> float:
+def _per_step(each: Traffic) -> float:
     """How often a rank does it in one step."""
-    steps = sum(
-        max(0, len(rank.steps.number) - launch.warmup)
-        for launch in view.measurement.launches
-        for rank in launch.ranks
-        if any(row.op == each.op for row in rank.collectives)
-    )
-    return each.count / steps if steps else 0.0
+    return each.sums.count / each.steps if each.steps else 0.0
 
 
 def _utilisation(view: View) -> list[str]:

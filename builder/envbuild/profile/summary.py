@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, pstdev
-from typing import get_args
+from typing import TypeVar, get_args
 
-from envbuild.profile.document import Launch, Measurement
+from envbuild.profile.document import Launch, Measurement, Pass
 from envbuild.profile.figures import Collective, Inside, Kind, Part, Rank
 
 PARTS: tuple[Part, ...] = get_args(Part)
+# A pass that disturbs the step less goes first.
+_PASSES: tuple[Pass, ...] = ("timing", "trace", "comms", "parity")
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +26,34 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """One kind of collective over all launches and ranks."""
+class Sums:
+    """Collectives added up; a sum lacks what one of its rows lacks.
 
-    op: str
+    Attributes:
+        time, bandwidth: How far the figures can be trusted, in the words of the rows.
+        bus_bandwidth: The mean, weighted by time.
+    """
+
     count: int
     bytes: int | None
     seconds: float | None
+    time: str | None
     bus_bandwidth: float | None
-    corrected: bool
+    bandwidth: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """One kind of collective in one pass, over its launches and ranks.
+
+    Attributes:
+        steps: Those that it was counted over, of all ranks together.
+    """
+
+    op: str
+    pass_: Pass
+    steps: int
+    sums: Sums
 
 
 def counted(launch: Launch, column: Sequence[float | None]) -> list[float]:
@@ -107,7 +129,7 @@ def inside(measurement: Measurement, name: Inside) -> Share | None:
     by_rank = ranks_inside(measurement, name)
     if not by_rank:
         return None
-    launches = _with(measurement, name)
+    launches = holding(measurement, name)
     # In a collective an early rank waits for the last one: the time of the one that waits least is the network's.
     waits = name in ("communication", "exposed_communication")
     seconds = min(by_rank.values()) if waits else fmean(by_rank.values())
@@ -118,15 +140,15 @@ def inside(measurement: Measurement, name: Inside) -> Share | None:
 def ranks_inside(measurement: Measurement, name: Inside) -> dict[int, float]:
     """Mean seconds a step, by rank, in the first pass that has the figure."""
     columns: dict[int, list[float]] = {}
-    for launch in _with(measurement, name):
+    for launch in holding(measurement, name):
         for rank in launch.ranks:
             columns.setdefault(rank.rank, []).extend(counted(launch, rank.steps.inside.get(name, ())))
     return {rank: fmean(values) for rank, values in columns.items() if values}
 
 
-def _with(measurement: Measurement, name: Inside) -> list[Launch]:
+def holding(measurement: Measurement, name: Inside) -> list[Launch]:
     """The launches of one pass that have the figure; a pass that disturbs less goes first."""
-    for wanted in ("timing", "trace", "comms", "parity"):
+    for wanted in _PASSES:
         found = [
             launch
             for launch in measurement.launches
@@ -138,26 +160,53 @@ def _with(measurement: Measurement, name: Inside) -> list[Launch]:
 
 
 def traffic(measurement: Measurement) -> list[Traffic]:
-    """Collectives by operation: sums of counts and bytes, and the time-weighted bus bandwidth."""
-    by_op: dict[str, list[Collective]] = {}
-    for _, rank in _ranks(measurement):
-        for each in rank.collectives:
-            by_op.setdefault(each.op, []).append(each)
-    return [_traffic(op, rows) for op, rows in sorted(by_op.items())]
+    """Collectives by operation and pass: each pass makes all of them again, so two are never added up."""
+    steps: dict[tuple[str, Pass], int] = {}
+    for launch in measurement.launches:
+        for rank in launch.ranks:
+            for op in {each.op for each in rank.collectives}:
+                key = (op, launch.pass_)
+                steps[key] = steps.get(key, 0) + max(0, len(rank.steps.number) - launch.warmup)
+    groups = grouped(measurement, lambda launch, rank, each: (each.op, launch.pass_))
+    return [Traffic(op=op, pass_=name, steps=steps[op, name], sums=sums) for (op, name), sums in sorted(groups.items())]
 
 
-def _traffic(op: str, rows: Sequence[Collective]) -> Traffic:
-    timed_rows = [each for each in rows if each.seconds is not None]
+def busiest(measurement: Measurement) -> dict[str, Traffic]:
+    """The traffic by operation: of the pass that has its times, else of the one that disturbs the step least."""
+    found: dict[str, Traffic] = {}
+    order = {name: place for place, name in enumerate(_PASSES)}
+    for each in sorted(traffic(measurement), key=lambda one: (one.sums.seconds is None, order[one.pass_])):
+        found.setdefault(each.op, each)
+    return found
+
+
+def grouped(measurement: Measurement, by: Callable[[Launch, Rank, Collective], _Key]) -> dict[_Key, Sums]:
+    """Collectives added up by whatever a caller wants to tell apart."""
+    groups: dict[_Key, list[Collective]] = {}
+    for launch in measurement.launches:
+        for rank in launch.ranks:
+            for each in rank.collectives:
+                groups.setdefault(by(launch, rank, each), []).append(each)
+    return {key: _sums(rows) for key, rows in groups.items()}
+
+
+def _sums(rows: Sequence[Collective]) -> Sums:
+    times = [each.seconds for each in rows if each.seconds is not None]
+    sizes = [each.bytes for each in rows if each.bytes is not None]
     speeds = [(each.bus_bandwidth, each.seconds or 1.0) for each in rows if each.bus_bandwidth is not None]
     weight = sum(seconds for _, seconds in speeds)
-    return Traffic(
-        op=op,
+    return Sums(
         count=sum(each.count for each in rows),
-        bytes=sum(each.bytes or 0 for each in rows) if all(each.bytes is not None for each in rows) else None,
-        seconds=sum(each.seconds or 0 for each in timed_rows) if len(timed_rows) == len(rows) else None,
+        bytes=sum(sizes) if len(sizes) == len(rows) else None,
+        seconds=sum(times) if len(times) == len(rows) else None,
+        time=_words({each.time for each in rows}),
         bus_bandwidth=sum(speed * seconds for speed, seconds in speeds) / weight if weight else None,
-        corrected=any("corrected" in (each.time, each.bandwidth) for each in rows),
+        bandwidth=_words({each.bandwidth for each in rows}),
     )
+
+
+def _words(words: set[str | None]) -> str | None:
+    return ", ".join(sorted(each for each in words if each)) or None
 
 
 def series_means(measurement: Measurement, kind: Kind) -> list[float]:
@@ -191,9 +240,3 @@ def startup_seconds(measurement: Measurement) -> float | None:
 def transports(measurement: Measurement) -> frozenset[str]:
     """What the ranks talk over."""
     return frozenset(each for launch in measurement.launches for each in launch.communication.transports)
-
-
-def _ranks(measurement: Measurement) -> Iterator[tuple[Launch, Rank]]:
-    for launch in measurement.launches:
-        for rank in launch.ranks:
-            yield launch, rank

@@ -69,7 +69,7 @@ class View:
         return cls(
             measurement=measurement, baseline=baseline, target=target,
             step=summary.step_mean(summary.timed(measurement)),
-            traffic={each.op: each for each in summary.traffic(measurement)},
+            traffic=summary.busiest(measurement),
         )  # fmt: skip
 
     @property

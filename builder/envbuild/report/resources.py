@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import get_args
 
-from envbuild.profile import structural
+from envbuild.profile import structural, summary
 from envbuild.profile.document import Measurement
 from envbuild.profile.figures import Collective, Direction, Memory, Operator
 from envbuild.profile.summary import counted
@@ -108,33 +108,12 @@ def collectives(measurement: Measurement, name: str) -> Section:
 
 
 def _grouped(measurement: Measurement, by: Callable[[int, Collective], tuple[Value, ...]]) -> list[tuple[Value, ...]]:
-    groups: dict[tuple[Value, ...], list[Collective]] = {}
-    for launch in measurement.launches:
-        for rank in launch.ranks:
-            for each in rank.collectives:
-                groups.setdefault((launch.pass_, *by(rank.rank, each)), []).append(each)
+    groups = summary.grouped(measurement, lambda launch, rank, each: (launch.pass_, *by(rank.rank, each)))
     ordered = sorted(groups.items(), key=lambda each: tuple((value is not None, value) for value in each[0]))
-    return [(*group, *_sums(rows)) for group, rows in ordered]
-
-
-def _sums(rows: list[Collective]) -> tuple[Value, ...]:
-    """Count, bytes, seconds, what the seconds are, bandwidth, what that is; a sum lacks what one of its rows lacks."""
-    times = [each.seconds for each in rows if each.seconds is not None]
-    speeds = [(each.bus_bandwidth, each.seconds or 1.0) for each in rows if each.bus_bandwidth is not None]
-    weight = sum(each for _, each in speeds)
-    sizes = [each.bytes for each in rows if each.bytes is not None]
-    return (
-        sum(each.count for each in rows),
-        sum(sizes) if len(sizes) == len(rows) else None,
-        sum(times) if len(times) == len(rows) else None,
-        _said({each.time for each in rows}),
-        sum(speed * each for speed, each in speeds) / weight if weight else None,
-        _said({each.bandwidth for each in rows}),
-    )
-
-
-def _said(words: set[str | None]) -> str | None:
-    return ", ".join(sorted(each for each in words if each)) or None
+    return [
+        (*group, sums.count, sums.bytes, sums.seconds, sums.time, sums.bus_bandwidth, sums.bandwidth)
+        for group, sums in ordered
+    ]
 
 
 def _collectives(

@@ -107,12 +107,13 @@ def summary(measurement: Measurement) -> Iterator[str]:
         yield f"  {share.name}: {seconds(share.seconds)}" + (
             f", {percent(share.share)}" if share.share is not None else ""
         )
-    for each in figures.traffic(measurement):
-        words = [f"{each.count} x {each.op}"]
+    for traffic in figures.traffic(measurement):
+        each = traffic.sums
+        words = [f"{each.count} x {traffic.op}"]
         if each.bytes is not None:
             words.append(size(each.bytes))
         if each.seconds is not None:
-            words.append(seconds(each.seconds) + (" (corrected)" if each.corrected else ""))
+            words.append(seconds(each.seconds) + (" (corrected)" if each.time and "corrected" in each.time else ""))
         if each.bus_bandwidth is not None:
             words.append(f"bus {rate(each.bus_bandwidth)}")
         yield "  " + ", ".join(words)
