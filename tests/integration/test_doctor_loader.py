@@ -91,7 +91,7 @@ for path in sys.argv[1:]:
         said.append(str(error))
 mapped = {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if "/" in line}
 print(json.dumps([said, sorted(mapped)]), flush=True)
-# An extension that was loaded and not imported may not survive the end of an interpreter (one of matplotlib's does not).
+# An extension that was loaded and not imported may not survive the end of an interpreter: one of matplotlib's does not.
 os._exit(0)
 """
 
