@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from envbuild.watching import proc
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = os.environ.get("ENVBUILD_TEST_PROGRAM", str(Path(sys.executable).with_name("envbuild")))
@@ -116,6 +119,92 @@ def gone(pid: int) -> bool:
     return False
 
 
+# As much of torch and DeepSpeed as the beacon asks, with NCCL's habit: collectives are known when somebody asks.
+STANDIN = {
+    "deepspeed/__init__.py": "",
+    "deepspeed/runtime/__init__.py": "",
+    "deepspeed/runtime/engine.py": """
+class DeepSpeedEngine:
+    global_steps = 0
+    def step(self):
+        self.global_steps += 1
+""",
+    "torch/__init__.py": """
+import json
+from types import SimpleNamespace
+from torch import distributed
+__version__ = "2.13.0"
+def trace(includeCollectives, onlyActive):
+    entry = {"process_group": ["0"], "collective_seq_id": distributed.begun, "profiling_name": "nccl:all_reduce"}
+    return json.dumps({"entries": [entry]})
+_C = SimpleNamespace(_distributed_c10d=SimpleNamespace(_dump_fr_trace_json=trace))
+""",
+    "torch/distributed/__init__.py": """
+import os, time
+from pathlib import Path
+begun = 0
+is_available = is_initialized = lambda: True
+get_rank, get_backend = lambda: int(os.environ["RANK"]), lambda: "nccl"
+def all_reduce(folder):
+    global begun
+    begun += 1
+    Path(folder, f"{get_rank()}-{begun}").touch()
+    while not Path(folder, f"{1 - get_rank()}-{begun}").exists():
+        time.sleep(0.01)
+""",
+}
+OWN_CODE = """
+import time, torch
+from deepspeed.runtime.engine import DeepSpeedEngine
+def evaluate():
+    WRONG
+engine = DeepSpeedEngine()
+for step in range(1, 200):
+    torch.distributed.all_reduce("FOLDER")
+    engine.step()
+    time.sleep(0.05)
+    if step == 100 and torch.distributed.get_rank() == 1:
+        evaluate()
+"""
+
+
+@pytest.mark.parametrize(
+    "wrong", ["time.sleep(3600)", "for _ in range(24): time.sleep(0.1); time.sleep(0.1); time.sleep(0.15)"]
+)
+def test_a_rank_in_its_own_code_hangs_when_it_sleeps_and_is_busy_when_it_gets_on(tmp_path: Path, wrong: str) -> None:
+    for name, text in STANDIN.items():
+        path = tmp_path / "stand-in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "met").mkdir()
+    (tmp_path / "launch.py").write_text(LAUNCHER)
+    (tmp_path / "rank.py").write_text(OWN_CODE.replace("WRONG", wrong).replace("FOLDER", str(tmp_path / "met")))
+    line = [
+        PROGRAM,
+        "watch",
+        "--interval",
+        "1",
+        "--json",
+        "--on-hang",
+        "stop",
+        "--",
+        sys.executable,
+        "launch.py",
+        "rank.py",
+    ]
+    env = {**surroundings(tmp_path), "PYTHONPATH": str(tmp_path / "stand-in")}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    document = json.loads(done.stdout)
+    hangs = "3600" in wrong
+    assert kinds(document) == (["hang"] if hangs else ["busy", "goes-on"]), done.stderr
+    first = document["alerts"][0]
+    assert first["rank"] == 1 and "collective 101, nccl:all_reduce, which it has not begun" in first["message"], first
+    if hangs:
+        assert any("evaluate (rank.py" in line for line in first["evidence"]), first
+    else:
+        assert "is busy in code of its own, in evaluate (rank.py:5)" in first["message"] and done.returncode == 0
+
+
 def test_a_rank_that_fails_is_told_and_its_log_is_diagnosed(tmp_path: Path) -> None:
     wrong = "rank == 1 and exec('raise RuntimeError(\"CUDA out of memory. Tried to allocate 2.00 GiB\")')"
     done = watch(tmp_path, "--json", argv=command(tmp_path, wrong))
@@ -188,6 +277,19 @@ def test_a_process_that_runs_already_is_watched_by_its_number(tmp_path: Path) ->
     assert "cannot be seen" in err
 
 
+def test_what_an_engine_has_started_is_found_by_its_environment() -> None:
+    mark = {"ENVBUILD_WATCH_RUN": secrets.token_hex(8)}
+    assert proc.marked(mark) is None
+    # A shell and its child: the first of them is the container's.
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], env={**os.environ, **mark}, stdout=-1) as child:
+        try:
+            assert child.stdout is not None and child.stdout.readline()
+            assert proc.marked(mark) == child.pid and proc.inner(child.pid) == child.pid
+        finally:
+            for member in proc.tree(child.pid):
+                os.kill(member.pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -198,6 +300,9 @@ def test_a_process_that_runs_already_is_watched_by_its_number(tmp_path: Path) ->
         (["--swap", "/no/such", "--", "true"], "no such folder"),
         (["--log", "/no/such/log", "--", "true"], "--log /no/such/log"),
         (["--follow", "x", "--", "true"], "--follow goes with --pid"),
+        (["cpu", "h100-cu124", "--", "true"], "'h100-cu124' is one image too many"),
+        (["cpu", "--pid", "1", "--", "true"], "and not both"),
+        (["no image", "--", "true"], "neither a row nor the name of an image"),
     ],
 )
 def test_slips_are_told_in_words(tmp_path: Path, arguments: list[str], said: str) -> None:

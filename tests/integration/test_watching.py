@@ -20,7 +20,7 @@ from envbuild.engines import DockerEngine
 from envbuild.pipeline import stacks
 from envbuild.pipeline.profile_wish import profiler_folder
 from envbuild.pipeline.watched import Watch, Wish
-from envbuild.pipeline.watched_run import variables
+from envbuild.pipeline.watched_run import beacon_folder, variables
 from envbuild.watching.hangs import Patience
 from envbuild.watching.types import Alert
 
@@ -78,10 +78,10 @@ def contained(engine: DockerEngine, proven: dict[str, object], tmp_path: Path) -
         out = tmp_path / "out"
         out.mkdir(mode=0o777)
         out.chmod(0o777)
-        seen = {**variables(Path("/out"), 1.0), "PYTHONPATH": "/profiler/shim", "ENVBUILD_PROFILER": "/beacon", **env,
+        seen = {**variables("/out", 1.0, profiler="/profiler", beacon="/beacon", path=""), **env,
                 "DS_ACCELERATOR": "cpu", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "OMP_NUM_THREADS": "1",
                 "GLOO_SOCKET_IFNAME": "lo", "HOME": "/tmp"}  # fmt: skip
-        places = {profiler_folder(): "/profiler:ro", profiler_folder().with_name("beacon"): "/beacon:ro",
+        places = {profiler_folder(): "/profiler:ro", beacon_folder(): "/beacon:ro",
                   out: "/out", tmp_path / "train.py": "/train.py:ro"}  # fmt: skip
         line = [*docker, "run", "-d", "--rm", "--name", name, "--network", "none", *options]
         # The same user may look at it, root or not.
@@ -131,6 +131,20 @@ def test_the_rank_that_hangs_is_named_with_its_stack_and_its_flight_recorder(
         assert any(line.strip().startswith("stuck_here (") for line in alert.evidence), alert
     flight = json.loads((tmp_path / "dump" / "flight-0.json").read_text())
     assert flight["entries"] and flight["entries"][-1]["collective_seq_id"] > 100
+
+
+def test_a_rank_that_works_by_itself_while_the_others_wait_is_busy_and_no_hang(
+    contained: Start, tmp_path: Path
+) -> None:
+    # An evaluation that hardly uses a CPU: a dozen seconds in five places.
+    works = "\n".join(f"def part{n}(): time.sleep({0.2 + n / 50})" for n in range(5))
+    works += "\nfor _ in range(10): part0(), part1(), part2(), part3(), part4()"
+    pid = contained(TRAINING, WRONG=works)
+    wish = replace(Wish(), patience=Patience(interval=1.0))
+    watch, _ = watched(pid, tmp_path / "out", wish, "goes-on")
+    said = watch.close().alerts
+    assert [(alert.kind, alert.rank) for alert in said] == [("busy", 1), ("goes-on", None)], said
+    assert "in stuck_here (train.py:" in said[0].message and said[0].severity == "info", said
 
 
 def test_a_leak_is_told_before_the_kernel_kills(contained: Start) -> None:

@@ -5,6 +5,7 @@ that ENVBUILD_PROFILE names, once in ENVBUILD_WATCH_SECONDS, and what it is aske
 torch's flight recorder. Standard library only, Python 3.7 and later.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -15,6 +16,8 @@ import traceback
 
 # Enough for the last collective of every process group; a look costs a millisecond of CPU (256 entries: ten).
 _RECORDS = "64"
+_DEEP = 200
+_STDLIB = os.path.dirname(os.__file__) + os.sep
 
 
 def _recorder(torch):
@@ -71,6 +74,36 @@ def last_calls(text):
     return found
 
 
+class Moves:
+    """Whether the main thread's Python moves on, from a look at it once in a while.
+
+    A loop that sleeps and asks is found in one of two places: three in five looks are wanted.
+    """
+
+    def __init__(self):
+        self._seen = collections.deque(maxlen=5)
+        self.went = None
+        self.place = ""
+
+    def look(self, frame):
+        here, self.place = [], ""
+        while frame is not None and len(here) < _DEEP:
+            here.append((id(frame.f_code), frame.f_lasti))
+            if not self.place and not _is_library(frame.f_code.co_filename):
+                name = os.path.basename(frame.f_code.co_filename)
+                self.place = "{} ({}:{})".format(frame.f_code.co_name, name, frame.f_lineno)
+            frame = frame.f_back
+        here = tuple(here)
+        moved = bool(self._seen) and here != self._seen[-1]
+        self._seen.append(here)
+        if moved and len(set(self._seen)) >= 3:
+            self.went = time.time()
+
+
+def _is_library(path):
+    return path.startswith(("<", _STDLIB)) or "/site-packages/" in path or "/dist-packages/" in path
+
+
 class Beacon(threading.Thread):
     """The thread of one process; it says nothing before torch's process group is there."""
 
@@ -79,6 +112,7 @@ class Beacon(threading.Thread):
         self._folder, self._torch, self._seconds = folder, torch, seconds
         self._engine = None
         self._answered = None
+        self._moves = Moves()
 
     def noticed(self, engine):
         """The engine has made a step; the first one counts."""
@@ -97,27 +131,29 @@ class Beacon(threading.Thread):
         if not (distributed.is_available() and distributed.is_initialized()):
             return
         rank = distributed.get_rank()
-        asked = self._asked()
-        # With NCCL a look into the recorder asks the driver for its events: only when somebody wants to know.
-        text = flight(self._torch) if asked or distributed.get_backend() == "gloo" else None
+        self._moves.look(sys._current_frames().get(threading.main_thread().ident))
+        wanted = self._asked()
+        # With NCCL a look into the recorder asks the driver for its events: only while somebody wants to know.
+        text = flight(self._torch) if wanted or distributed.get_backend() == "gloo" else None
         told = {"rank": rank, "pid": os.getpid(), "at": time.time(), "step": None, "calls": None}
+        told.update(went=self._moves.went, place=self._moves.place)
         if self._engine is not None:
             told["step"] = int(self._engine.global_steps)
         if text is not None:
             told["calls"] = last_calls(text)
         self._write("beacon-{}-{}.json".format(rank, os.getpid()), json.dumps(told))
-        if asked:
+        if wanted and wanted != self._answered:
             self._write("stack-{}.txt".format(rank), _stacks())
             if text is not None:
                 self._write("flight-{}.json".format(rank), text)
-            self._answered = asked
+            self._answered = wanted
 
     def _asked(self):
+        """When somebody asked who still wants to know."""
         try:
-            when = os.stat(os.path.join(self._folder, "ask")).st_mtime_ns
+            return os.stat(os.path.join(self._folder, "ask")).st_mtime_ns
         except OSError:
             return None
-        return when if when != self._answered else None
 
     def _write(self, name, text):
         path = os.path.join(self._folder, name)

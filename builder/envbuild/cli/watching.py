@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _EXAMPLE = (
     "Example: envbuild watch -- deepspeed train.py --deepspeed_config ds_config.json · "
+    "envbuild watch cpu -- torchrun --nproc_per_node 2 train.py · "
     "envbuild watch --pid 4711 --follow train.log"
 )
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
@@ -50,7 +51,11 @@ def _factor(value: float) -> float:
 
 def watch(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- CMD...]", help="The training; it runs as without envbuild.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ENV|IMAGE] [-- CMD...]",
+            help="The training; it runs as without envbuild, on this host or in a row's image, or any image.",
+        ),
     ] = None,
     pid: Annotated[
         int | None, typer.Option("--pid", metavar="PID", min=1, help="In place of a command: one that runs already.")
@@ -74,7 +79,7 @@ def watch(
             "--pause",
             metavar="SECONDS",
             callback=opt.seconds,
-            help="Time for a checkpoint, an evaluation, or a step in which a rank computes or writes.",
+            help="Time for a checkpoint, an evaluation, or what else a rank is busy with while the others wait.",
         ),
     ] = 1800.0,
     on_hang: Annotated[
@@ -103,7 +108,10 @@ def watch(
         Path | None,
         typer.Option("--openmetrics", metavar="FILE.prom", help="Keep figures for node-exporter's textfile collector."),
     ] = None,
+    row: opt.RowOption = None,
     project: opt.ProjectOption = None,
+    host: opt.HostOption = None,
+    engine: opt.EngineOption = None,
     json: opt.JsonOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
@@ -119,12 +127,12 @@ def watch(
     from envbuild.cli.failure import Concluded
     from envbuild.errors import INTERRUPTED, InputError
     from envbuild.pipeline.watched import Wish
-    from envbuild.pipeline.watched_run import watch_command
     from envbuild.watching.hangs import Patience
 
-    if bool(command) == (pid is not None):
+    image, words = _split(command or [])
+    if bool(words) == (pid is not None) or (image is not None and pid is not None):
         raise InputError(
-            "watch takes a command behind --, or --pid PID" + (", and not both" if command else ""),
+            "watch takes a command behind --, or --pid PID" + (", and not both" if words else ""),
             hint="envbuild watch -- deepspeed train.py",
         )
     if on_hang not in _ON_HANG:
@@ -148,11 +156,17 @@ def watch(
         if follow is not None and code:
             causes = _diagnosed(follow, bench)
     else:
+        from envbuild.pipeline.watched_image import watch_image
+        from envbuild.pipeline.watched_run import Streams, watch_command
+
         with store.scratch(store.home() / "runs", "said-") as folder:
             copy = _copy(log) if log is not None else folder / "log"
-            code, done = watch_command(
-                tuple(command or ()), wish, copy, lambda alert: _tell(alert, quiet), stdout=2 if json else 1
-            )
+            streams = Streams(log=copy, tell=lambda alert: _tell(alert, quiet), stdout=2 if json else 1)
+            if image is None:
+                code, done = watch_command(words, wish, streams)
+            else:
+                with opt.narrated(project, host, engine, verbose=False, quiet=quiet) as around:
+                    code, done = watch_image(around, image, row, words, wish, streams)
             # Who pressed Ctrl-C knows why it ended.
             causes = _diagnosed(copy, bench) if code not in (0, INTERRUPTED) else []
     _summary(done, code if pid is None else None, causes)
@@ -160,6 +174,17 @@ def watch(
         _document(done, code if pid is None else None, causes)
     if code:
         raise Concluded(code)
+
+
+def _split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
+    """The image, and the command: what stands behind -- is the command, whatever it looks like."""
+    from envbuild.errors import InputError
+
+    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else words
+    before = words[: len(words) - len(behind)]
+    if len(before) > 1:
+        raise InputError(f"'{before[1]}' is one image too many", hint=f"envbuild watch {before[0]} -- ...")
+    return (before[0] if before else None), tuple(behind)
 
 
 def _copy(log: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -28,22 +29,27 @@ class Sight:
     """
 
     def __init__(self, root: int, folder: Path | None, words: Iterable[Words]) -> None:
-        self._root, self._folder, self._words = root, folder, tuple(words)
+        self._folder, self._words = folder, tuple(words)
+        self._waited = proc.waited()
+        self._quiet: int | None = None
+        self._gpus = Gpus()
+        self.told = False
+        self.follow(root)
+
+    def follow(self, root: int) -> None:
+        """Look at another process and its descendants."""
+        self._root = root
         self._cgroup = proc.Cgroup(root)
         self._ooms = self._cgroup.killed()
-        self._waited = proc.waited()
         self._known: dict[int, tuple[int, int]] = {}  # of each rank its process, and when that began
         self._ended: dict[int, RankSeen] = {}
         self._last: dict[int, RankSeen] = {}
         self._guessed = False
-        self._quiet: int | None = None
-        self._gpus = Gpus()
-        self.told = False
 
     def look(self, at: float) -> Tick:
         """One look."""
         members = proc.tree(self._root)
-        told = self._beacons()
+        told = self._beacons(at)
         self.told = self.told or bool(told)
         self._find(members, told)
         ranks = tuple(self._rank(rank, pid, members, told.get(rank)) for rank, (pid, _) in sorted(self._known.items()))
@@ -117,9 +123,11 @@ class Sight:
     def _find(self, members: list[Stat], told: dict[int, dict[str, Any]]) -> None:
         here = {member.pid: member for member in members}
         found = proc.ranks(members)
+        # A rank knows itself by its number in its container.
+        inside = {proc.inner(member.pid): member for member in members} if told else {}
         for rank, figures in told.items():
-            if figures["pid"] in here:
-                found[rank] = here[figures["pid"]]
+            if figures["pid"] in inside:
+                found[rank] = inside[figures["pid"]]
         if found and self._guessed:
             self._known, self._guessed = {}, False
         if not found and members and (self._guessed or not self._known):
@@ -143,23 +151,29 @@ class Sight:
         if own is None:
             return replace(self._last.get(rank, RankSeen(rank=rank, pid=pid, state="")), state="")
         below = _descendants(pid, members)
+        children = [each for each in members if each.pid in below and each.pid != pid]
+        told = told or {}
         seen = RankSeen(
             rank=rank, pid=pid, state=own.state, cpu=own.cpu, moved=sum(proc.moved(each) for each in below),
-            step=told.get("step") if told else None, calls=_calls(told.get("calls") if told else None),
+            children=own.reaped + sum(each.cpu + each.reaped for each in children), went=told.get("went"),
+            place=str(told.get("place") or "")[:120], step=told.get("step"), calls=_calls(told.get("calls")),
         )  # fmt: skip
         self._last[rank] = seen
         return seen
 
-    def _beacons(self) -> dict[int, dict[str, Any]]:
+    def _beacons(self, at: float) -> dict[int, dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
+        now = time.time()
         for path in sorted(self._folder.glob("beacon-*.json")) if self._folder is not None else ():
             try:
                 figures = json.loads(path.read_text())
-                rank, at = int(figures["rank"]), float(figures["at"])
+                rank, told = int(figures["rank"]), float(figures["at"])
                 int(figures["pid"])
+                # A rank's clock is this host's, and a tick has one of its own.
+                figures["went"] = at - max(0.0, now - float(figures["went"])) if figures.get("went") else None
             except (OSError, ValueError, KeyError, TypeError):
                 continue
-            if rank not in found or at > found[rank]["at"]:
+            if rank not in found or told > found[rank]["at"]:
                 found[rank] = figures
         return found
 

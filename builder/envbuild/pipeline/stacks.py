@@ -49,6 +49,11 @@ class Stack:
             return "waiting"
         return "away" if _AWAY.search("\n".join(self.lines(_DEEP))) else "own"
 
+    def elsewhere(self, before: Stack) -> bool:
+        """Whether its main thread has moved since an earlier look; False where that is not known."""
+        known = self.text and before.text and self.source == before.source
+        return bool(known) and self.lines(_DEEP) != before.lines(_DEEP)
+
     def lines(self, most: int = _FRAMES) -> tuple[str, ...]:
         """The main thread's innermost frames."""
         parts = _THREAD.split(self.text)

@@ -22,10 +22,10 @@ from envbuild.watching.learning import Learning, Printed
 from envbuild.watching.lines import Words
 from envbuild.watching.metrics import figures, text
 from envbuild.watching.trends import Disks, Memories
-from envbuild.watching.types import Alert, RankSeen, Tick, Where
+from envbuild.watching.types import Alert, RankSeen, Tick
 
 # Of ranks on this host: more stacks than anybody reads.
-_MOST_STACKS = 64
+_MOST_STACKS, _MOST_AGAIN = 64, 8
 _ANSWER = 5.0
 
 
@@ -97,9 +97,17 @@ class Watch:
         """Seconds since watching began."""
         return time.monotonic() - self._began
 
+    def follow(self, root: int) -> None:
+        """The training is another process than what it was started by."""
+        self._sight.follow(root)
+
     def hear(self, number: int, data: bytes) -> None:
         """What the training has written to stdout (1) or stderr (2)."""
         self._words[number - 1].take(data)
+
+    def say(self, alert: Alert) -> None:
+        """Tell something that somebody else has noticed."""
+        self._say([alert])
 
     def beat(self) -> None:
         """Called several times in an interval."""
@@ -152,34 +160,43 @@ class Watch:
         found = [*self._deaths.see(tick), *self._memories.see(tick)]
         free = proc.disk(self._wish.swap) if self._wish.swap is not None else None
         found += self._disks.see(tick, free)
-        if self._hangs.standing and not self._stacks:
+        if self._hangs.standing:
             self._ask(tick)
-        if not self._hangs.standing:
+        elif self._stacks:
             self._stacks = {}
+            if self._folder is not None:
+                (self._folder / "ask").unlink(missing_ok=True)
         for alert in self._hangs.see(tick):
-            found.append(self._explained(alert))
+            found.append(self._explained(alert, tick))
         self._say(found)
         self._export(tick, up=True)
         if self._wish.on_hang != "tell" and any(alert.kind in ("hang", "mismatch") for alert in found):
             self._act(tick)
 
     def _ask(self, tick: Tick) -> None:
-        """Nothing has happened for a while: where is everybody?"""
-        if self._folder is not None:
+        """Nothing has happened for a while: where is everybody, and do they stay there?"""
+        before = self._stacks
+        if not before and self._folder is not None:
             with contextlib.suppress(OSError):
                 (self._folder / "ask").touch()
-        for rank in [rank for rank in tick.ranks if rank.state][:_MOST_STACKS]:
-            self._stacks[rank.rank] = stacks.read(rank.pid, rank.rank, self._folder)
-        where: dict[int, Where] = {}
-        for number, stack in self._stacks.items():
-            if stack.where is not None:
-                where[number] = stack.where
-        self._hangs.where = where
+        there = [rank for rank in tick.ranks if rank.state]
+        if before:
+            # Whoever waits for others is not waited for, and a beacon sees for itself whether its rank moves.
+            there = [rank for rank in there if rank.went is None and self._hangs.where.get(rank.rank) != "waiting"]
+            there = there[:_MOST_AGAIN]
+        read = {rank.rank: stacks.read(rank.pid, rank.rank, self._folder) for rank in there[:_MOST_STACKS]}
+        self._stacks = {**before, **read}
+        self._hangs.stirred = frozenset(rank for rank in read if rank in before and read[rank].elsewhere(before[rank]))
+        self._hangs.where = {rank: stack.where for rank, stack in self._stacks.items() if stack.where is not None}
 
-    def _explained(self, alert: Alert) -> Alert:
-        stack = self._stacks.get(alert.rank) if alert.rank is not None else None
-        if stack is None or alert.kind == "goes-on":
+    def _explained(self, alert: Alert, tick: Tick) -> Alert:
+        rank = next((each for each in tick.ranks if each.rank == alert.rank and each.state), None)
+        if alert.rank not in self._stacks or alert.kind == "goes-on":
             return alert
+        if rank is not None:
+            # It may have been somewhere else when it was last looked at.
+            self._stacks[rank.rank] = stacks.read(rank.pid, rank.rank, self._folder)
+        stack = self._stacks[alert.rank]
         if not stack.text:
             return replace(alert, evidence=(*alert.evidence, f"its Python stack cannot be read: {stack.problem}"))
         lines = (f"its Python stack ({stack.source}):", *(f"  {line}" for line in stack.lines()))

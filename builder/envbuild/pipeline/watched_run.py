@@ -7,7 +7,8 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import envbuild
@@ -18,31 +19,71 @@ from envbuild.watching import proc
 from envbuild.watching.types import Alert
 
 _GRACE = 30.0
+# Until a container has begun; its image is here.
+_UNSEEN = 60.0
 
 
-def variables(folder: Path, interval: float) -> dict[str, str]:
-    """What the command's environment has besides its own: the beacon, as the profiler's hook."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """Where a command's words go.
+
+    Attributes:
+        log: Gets a copy of them.
+        tell: Hears every alert.
+        stdout: The descriptor for its stdout.
+    """
+
+    log: Path
+    tell: Callable[[Alert], None]
+    stdout: int = 1
+
+
+def variables(out: str, interval: float, *, profiler: str, beacon: str, path: str) -> dict[str, str]:
+    """What the command's environment has besides its own: the beacon, as the profiler's hook.
+
+    Args:
+        path: The PYTHONPATH that there is.
+    """
     return {
-        "PYTHONPATH": os.pathsep.join(filter(None, (f"{profiler_folder()}/shim", os.environ.get("PYTHONPATH", "")))),
-        "ENVBUILD_PROFILE": str(folder),
-        "ENVBUILD_PROFILER": str(Path(envbuild.__file__).parent / "beacon"),
+        "PYTHONPATH": os.pathsep.join(filter(None, (f"{profiler}/shim", path))),
+        "ENVBUILD_PROFILE": out,
+        "ENVBUILD_PROFILER": beacon,
         "ENVBUILD_WATCH_SECONDS": f"{max(0.2, min(1.0, interval / 2)):g}",
         "ENVBUILD_WATCH_PID": str(os.getpid()),
     }
 
 
-def watch_command(
-    argv: tuple[str, ...], wish: Wish, log: Path, tell: Callable[[Alert], None], *, stdout: int = 1
-) -> tuple[int, Watched]:
+def watch_command(argv: tuple[str, ...], wish: Wish, streams: Streams) -> tuple[int, Watched]:
     """Run a command with this terminal, and watch it to its end; returns its exit code and how it went.
-
-    Args:
-        log: Gets a copy of its words.
 
     Raises:
         EngineError: It cannot be started, or a file cannot be written.
     """
-    with store.scratch(store.home() / "runs", "watch-") as folder, log.open("ab") as copy:
+    with store.scratch(store.home() / "runs", "watch-") as folder:
+        env = variables(
+            str(folder), wish.patience.interval, profiler=str(profiler_folder()), beacon=str(beacon_folder()),
+            path=os.environ.get("PYTHONPATH", ""),
+        )  # fmt: skip
+        return run(argv, wish, streams, folder, env=env)
+
+
+def beacon_folder() -> Path:
+    """The folder of the beacon."""
+    return Path(envbuild.__file__).parent / "beacon"
+
+
+def run(
+    argv: tuple[str, ...], wish: Wish, streams: Streams, folder: Path, *, env: dict[str, str],
+    container: Mapping[str, str] | None = None,
+) -> tuple[int, Watched]:  # fmt: skip
+    """Start it and watch it to its end.
+
+    Args:
+        folder: Where beacons write.
+        container: Variables that nobody has but what it starts in a container, which is looked for by them: the
+            engine starts it, and not this command.
+    """
+    with streams.log.open("ab") as copy:
         # The threads that pass the words on append, and this one takes: a deque needs no lock for that.
         said: deque[tuple[int, bytes]] = deque()
 
@@ -52,12 +93,20 @@ def watch_command(
                 copy.write(data)
                 copy.flush()
 
-        child = process.Tapped(argv, on_output=hear, env=variables(folder, wish.patience.interval), stdout=stdout)
+        child = process.Tapped(argv, on_output=hear, env=env, stdout=streams.stdout)
         with child:
             stop = _Stop(child.pid)
-            watch = Watch(child.pid, folder, wish, tell, stop)
+            watch = Watch(child.pid, folder, wish, streams.tell, stop)
             pause = min(0.5, wish.patience.interval / 2)
+            until = time.monotonic() + _UNSEEN
             while (code := child.wait(pause)) is None:
+                if container is not None and (pid := proc.marked(container)) is not None:
+                    watch.follow(pid)
+                    stop.follow(pid)
+                    container = None
+                elif container is not None and time.monotonic() > until:
+                    watch.say(_unseen(watch.now()))
+                    container = None
                 _listen(watch, said)
                 watch.beat()
                 stop.over()
@@ -65,6 +114,14 @@ def watch_command(
         child.drain()
         _listen(watch, said)
         return code, watch.close()
+
+
+def _unseen(at: float) -> Alert:
+    return Alert(
+        kind="unseen", severity="warning", at=at,
+        message="no process of the container can be seen from here: only what it prints is watched",
+        evidence=("the engine runs on another host, or the container as another user; watch there, by --pid",),
+    )  # fmt: skip
 
 
 def _listen(watch: Watch, said: deque[tuple[int, bytes]]) -> None:
@@ -106,13 +163,18 @@ class _Stop:
 
     def __init__(self, root: int) -> None:
         self._root = root
+        self._container: int | None = None
         self._until: float | None = None
         self._members: list[proc.Stat] = []
+
+    def follow(self, container: int) -> None:
+        """What it is for runs in a container; who started that passes signals on."""
+        self._container = container
 
     def __call__(self) -> None:
         if self._until is None:
             self._until = time.monotonic() + _GRACE
-            self._members = proc.tree(self._root)
+            self._members = proc.tree(self._root) + (proc.tree(self._container) if self._container else [])
             with contextlib.suppress(OSError):
                 os.kill(self._root, signal.SIGTERM)
 

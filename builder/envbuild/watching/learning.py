@@ -15,6 +15,9 @@ from statistics import median
 from envbuild.watching.types import Alert, Severity
 
 NANS, ZEROS, SAME, TURNS, FLAT, RISEN = 1, 5, 20, 40, 200, 40
+# Before the first norm: with fp16 DeepSpeed begins at a scale of 2^16 and halves it with each step that overflows, and
+# in 0.14.4 such a step leaves the norm at the 0.0 that it begins with (runtime/zero/stage_1_and_2.py, step).
+_FIRST_ZEROS = 20
 # Of independent noise two values in three are turning points (25 of 38, standard deviation 2.6): 37 are no chance,
 # however long somebody looks.
 _TURNING = 0.97
@@ -40,6 +43,7 @@ class Learning:
         self._losses: deque[float] = deque(maxlen=FLAT)
         self._first: list[float] = []
         self._zeros = self._same = self._count = 0
+        self._normed = False
         self._best = math.inf
         self._told: set[str] = set()
 
@@ -48,9 +52,10 @@ class Learning:
         found = []
         if line.norm is not None:
             self._zeros = self._zeros + 1 if line.norm == 0 else 0
-            if self._zeros >= ZEROS:
+            self._normed = self._normed or line.norm != 0
+            if self._zeros >= (ZEROS if self._normed else _FIRST_ZEROS):
                 found.append(self._say(line, "zero-gradients", "error", "all gradients are zero: nothing is learnt",
-                                       f"the gradient norm is 0 in {ZEROS} lines in a row"))  # fmt: skip
+                                       f"the gradient norm is 0 in {self._zeros} lines in a row"))  # fmt: skip
         if line.loss is not None:
             found += self._loss(line, line.loss)
         return [alert for alert in found if alert is not None]

@@ -6,7 +6,7 @@ Everything is read from /proc and the cgroup's files; nothing is attached to, an
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,11 @@ _NO_LIMIT = 1 << 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """A line of /proc/PID/stat."""
+    """A line of /proc/PID/stat.
+
+    Attributes:
+        reaped: Seconds of CPU of its children that have ended.
+    """
 
     pid: int
     parent: int
@@ -32,6 +36,7 @@ class Stat:
     cpu: float
     started: int
     exit_code: int | None
+    reaped: float = 0.0
 
 
 def stat(pid: int) -> Stat | None:
@@ -47,6 +52,7 @@ def stat(pid: int) -> Stat | None:
     return Stat(
         pid=pid, parent=int(words[1]), name=head.partition("(")[2], state=words[0],
         cpu=(int(words[11]) + int(words[12])) / _TICKS, started=int(words[19]), exit_code=code,
+        reaped=(int(words[13]) + int(words[14])) / _TICKS,
     )  # fmt: skip
 
 
@@ -63,6 +69,26 @@ def tree(root: int) -> list[Stat]:
             found.append(every[pid])
         todo += children.get(pid, [])
     return found
+
+
+def inner(pid: int) -> int:
+    """The number that a process has for itself: another one in a container (NSpid of proc_pid_status(5))."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
+def marked(variables: Mapping[str, str]) -> int | None:
+    """The first process that has these variables in its environment; None where none can be seen."""
+    found = []
+    for pid in _pids():
+        environment = _environment(pid)
+        if all(environment.get(name) == value.encode() for name, value in variables.items()):
+            found.append(stat(pid))
+    there = [each for each in found if each is not None]
+    own = {each.pid for each in there}
+    return next((each.pid for each in there if each.parent not in own), None)
 
 
 def ranks(members: Sequence[Stat]) -> dict[int, Stat]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
-# What a process does: it is gone, was stopped by a signal, computes (or spins), moves bytes, or waits.
-Activity = Literal["gone", "stopped", "busy", "moving", "idle"]
+# What a process does: it is gone, was stopped by a signal, computes (or spins), moves bytes, is blocked by a disk, has
+# children that compute, or waits.
+Activity = Literal["gone", "stopped", "busy", "moving", "blocked", "children", "idle"]
 # Where a rank's Python is: in a collective or waiting for the GPU; away, saving or sending something or waiting for
 # another program; or in code of its own.
 Where = Literal["waiting", "away", "own"]
@@ -48,6 +49,9 @@ class RankSeen:
         state: The kernel's letter for what the process does (proc(5)); empty when it is gone.
         cpu: Seconds of CPU that the process has used.
         moved: Bytes that it and its children have read and written.
+        children: Seconds of CPU that its children have used.
+        went: When its Python was last seen to move on, on the clock of the tick; None where nobody looks.
+        place: Where in code of its own its Python is, where that is known.
         step: The engine's own count; None where it cannot be seen.
         calls: By process group.
         exit_code: How it ended, where that could be seen: negative is a signal.
@@ -58,6 +62,9 @@ class RankSeen:
     state: str
     cpu: float = 0.0
     moved: int = 0
+    children: float = 0.0
+    went: float | None = None
+    place: str = ""
     step: int | None = None
     calls: Mapping[str, Call] = field(default_factory=dict)
     exit_code: int | None = None
