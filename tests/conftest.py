@@ -6,8 +6,13 @@ would pass for a success.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import os
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,14 +39,21 @@ def store_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def docker() -> DockerEngine:
-    """The Docker Engine that answers."""
+def docker() -> Iterator[DockerEngine]:
+    """The Docker Engine that answers. A user's test runs have it one at a time: they share names in it."""
     try:
         found = connect(kind="docker")
     except EngineError as error:
         pytest.fail(f"{error.message}\n{error.hint}", pytrace=False)
     assert isinstance(found, DockerEngine)
-    return found
+    place = hashlib.sha256(found.endpoint.encode()).hexdigest()[:12]
+    with (Path(tempfile.gettempdir()) / f"envbuild-tests-{os.getuid()}-{place}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another test run uses the engine {found.endpoint}: waiting for its end", file=sys.__stderr__)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield found
 
 
 @pytest.fixture(scope="session")
