@@ -116,6 +116,8 @@ def test_a_smoke_is_rendered_for_kubernetes_and_a_build_is_not(cli: Any, site: P
     several = cli(*line, "--nodes", "2", ENVBUILD_REGISTRY_NAME="registry.example.com/team")
     _, job_set = yaml.safe_load_all(several.out)
     assert job_set["kind"] == "JobSet" and "&id" not in several.out + done.out
+    slip = cli(*line, "--detach", "--gpus", "all")
+    assert slip.code == 2 and "no place for --detach, --gpus" in slip.err
     for other in (("build", "cpu", "--dry-run"), ("smoke", "cpu")):
         refused = cli(*other, "--executor", "k8s")
         assert refused.code == 2 and "kubectl apply" in refused.err

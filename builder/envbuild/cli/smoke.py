@@ -81,6 +81,12 @@ def smoke(
     _check(image, python, accelerator, host)
     settings = {"signing.key": key, "engine.kind": engine, "executor.kind": executor}
     if dry_run and image and (bench := opt.workbench_with(project, host, settings)).site.executor.kind == "k8s":
+        given = {"--detach": detach, "--gpus": gpus, "--allow-level": allow_level, "--long": long and nodes > 1}
+        if unmeant := [name for name, value in given.items() if value]:
+            raise InputError(
+                f"a manifest{' over several nodes' if long else ''} has no place for {', '.join(unmeant)}",
+                hint="GPUs are asked for by [kubernetes.gpus]; nothing is submitted here, and nothing tagged.",
+            )
         _manifests(bench, image, row, wish, nodes, json=json)
         return
     away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
