@@ -80,7 +80,7 @@ def test_show(cli: Any, project: Path) -> None:
     env = cli("show", "cpu", "--json").json["environment"]
     assert (env["name"], env["row"]["python"], env["evidence"], env["findings"]) == ("cpu", "3.11", None, [])
     assert set(env["state"]) == {
-        "requires", "level", "standing", "image", "target_id", "lock", "recorded", "note",
+        "requires", "performance", "level", "standing", "image", "target_id", "lock", "recorded", "note",
     }  # fmt: skip
     assert all(set(fact) == {"name", "value", "mark", "source"} and fact["value"] for fact in env["facts"])
 

@@ -203,6 +203,7 @@ def everything() -> dict[str, Any]:
     }
     row["base"]["bootstrap"]["packages"] = ["vim"]
     return row | {
+        "performance": {"baseline": "required", "delta": "5%", "rounds": "10"},
         "waivers": [{"rule": "R21", "key": "base.image", "reason": "one", "until": "2030-01-01"}],
         "cpu_baseline": "x86-64-v3",
         "platforms": ["linux/amd64"],

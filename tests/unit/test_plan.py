@@ -131,6 +131,7 @@ NOT_BUILT_FROM: dict[str, Any] = {
     "memlock": "1GiB",
     "driver": "580",
     "claimed": {"nccl": {"value": "2.0", "by": "somebody", "contradicted": "the wheel"}},
+    "performance": {"baseline": "required", "delta": "10%"},
     "waivers": [{"rule": "R21", "reason": "mirrored", "until": "2027-01-01"}],
     "sources": {"gcc": {"mark": "verified", "source": "seen", "date": "2026-11-01"}},
 }

@@ -101,8 +101,9 @@ def build(
 
     A row that fails does not stop the others. With --executor slurm each row is a job of a cluster's (docs/cluster.md).
     Exit codes, of several rows the highest: 0 tagged or up to date, 1 a row
-    breaks a rule, 2 its input is no good, 3 engine, network or disk, 4 a build step failed, 5 an image does not pass or
-    its evidence is too weak. Nothing of a row is tagged unless its exit code is 0.
+    breaks a rule, 2 its input is no good, 3 engine, network or disk, 4 a build step failed, 5 an image does not pass,
+    its evidence is too weak, or it is not known to be as fast as its row requires. Nothing of a row is tagged unless
+    its exit code is 0; only that last one leaves the name of the image's content, and `validated` where it was.
     """
     asked = Asked(
         no_cache=no_cache, record=record, force=force, allow_level=allow_level, gpus=gpus, timeout=timeout,
@@ -216,6 +217,7 @@ def planned(bench: Workbench, env: str) -> dict[str, Any]:
     """What would be done for a row."""
     from envbuild.pipeline.build import up_to_date
     from envbuild.pipeline.names import names
+    from envbuild.pipeline.performance_told import required
     from envbuild.pipeline.prepare import find_lock, prepare, require_clean
 
     row = bench.matrix.get(env)
@@ -236,6 +238,7 @@ def planned(bench: Workbench, env: str) -> dict[str, Any]:
                 f"base: {target.plan.base_reference}",
                 f"build: {target.candidate} ({len(target.plan.wheels)} wheels, ops: {', '.join(target.plan.ops)})",
                 f"inspect and smoke: level {target.env.requires} required",
+                *([f"compare: {required(asked)}, before validated"] if (asked := target.env.performance) else ()),
                 f"tag: {wanted.proven} and {wanted.moving}",
             ]
         )

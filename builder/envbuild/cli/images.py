@@ -55,6 +55,9 @@ def promote(
 ) -> None:
     """Tag an image as far as its evidence allows. Builds nothing and runs nothing.
 
+    Where the row requires no regression against a baseline, it has to be compared already (envbuild smoke), or to be
+    the baseline itself (envbuild baseline add or promote).
+
     With --set RELEASE the rows named get that name, which never moves, and `validated` of all of them moves together:
     all, or none. A run that was killed is finished by saying the same again.
     """

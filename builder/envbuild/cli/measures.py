@@ -257,12 +257,11 @@ def _as_dict(each: Stored) -> dict[str, object]:
 
 def folder_of(folder: Path | None, project: Path | None) -> Path:
     """Where baselines lie: what was said, or the project's; beside the current folder's work where there is none."""
-    from envbuild.profile.baselines import FOLDER
-
     if folder is not None:
         return folder
-    root = opt.workbench(project).project
-    return (Path.cwd() if root.packaged else root.root) / FOLDER
+    from envbuild.pipeline.performance import folder_of as of_project
+
+    return of_project(opt.workbench(project))
 
 
 def measured(path: Path) -> Measurement:

@@ -65,12 +65,15 @@ def smoke(
 ) -> None:
     """Inspect an image and run ZeRO-3 offload in it; write the evidence, tag nothing.
 
+    Where its row requires no regression against a baseline (docs/profile.md), it is then launched in turns with the
+    baseline's image; --force does that again, too.
+
     With --executor slurm it is a job of a cluster's; the node's engine has to have the image (docs/cluster.md). With
     --nodes N besides, an all-reduce with a known answer runs over N nodes, and writes no evidence. With --executor k8s
     --dry-run the same is printed for kubectl apply: a Job, or a JobSet with --nodes.
 
-    Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, or this host cannot show
-    that level (what was shown is in the evidence all the same).
+    Exit codes: 0 it has the level that its row requires, 3 engine or disk, 5 it does not pass, this host cannot show
+    that level (what was shown is in the evidence all the same), or it is not known to be as fast as its row requires.
     """
     from envbuild.pipeline.proof import Wish
 
@@ -126,6 +129,7 @@ def smoke(
             level=proof.level.value,
             evidence=str(proof.path),
             reused=proof.reused,
+            performance=[each.model_dump(mode="json", by_alias=True) for each in proof.compared],
         )
         return
     output.text(f"{ref} {'has passed' if proof.reused else 'passes'} at level {proof.level.value}")

@@ -4,12 +4,25 @@ A file of evidence is written only by running something. Its path says what it p
 ``<store>/evidence/<config digest>/<row>-<suite>-<level>.json``, with ``-<GPU>-<driver>`` behind the level where a GPU
 trained; an index maps an engine's own name for an image (which is no identity: stores differ) to the identity that was
 read from the exported config. Beside a record that was signed lies its DSSE envelope, ``....dsse.json``;
-docs/evidence.md describes both.
+docs/evidence.md describes both. What a comparison with a baseline has shown lies in a folder of its own beside them
+(see ``comparison``).
 """
 
 from __future__ import annotations
 
 from envbuild.evidence.binding import Binding, bind, bound
+from envbuild.evidence.comparison import (
+    MAX_COMPARED,
+    PASSED,
+    Compared,
+    adopt_compared,
+    compared,
+    compared_by,
+    compared_paths,
+    is_compared,
+    read_compared,
+    save_compared,
+)
 from envbuild.evidence.files import (
     adopt,
     any_built,
@@ -31,7 +44,10 @@ from envbuild.evidence.signing import Refused, State
 from envbuild.evidence.trust import Seal, signed_by
 
 __all__ = [
+    "MAX_COMPARED",
+    "PASSED",
     "Binding",
+    "Compared",
     "Evidence",
     "Host",
     "Identity",
@@ -41,21 +57,28 @@ __all__ = [
     "SigningKey",
     "State",
     "adopt",
+    "adopt_compared",
     "any_built",
     "best",
     "bind",
     "bound",
+    "compared",
+    "compared_by",
+    "compared_paths",
     "digest_of",
     "envelope_of",
     "every",
     "fresh",
     "is_built",
+    "is_compared",
     "path_of",
     "read",
     "read_bounded",
+    "read_compared",
     "records",
     "remember_built",
     "save",
+    "save_compared",
     "seen_on",
     "signed_by",
     "stored",

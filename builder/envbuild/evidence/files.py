@@ -67,7 +67,7 @@ def path_of(config_digest: str, environment: str, suite: str, level: Level, *, o
     Args:
         on: GPU and driver of a GPU's evidence (``Evidence.seen_on``): what another GPU has shown stays beside it.
     """
-    return _folder(config_digest) / f"{'-'.join(filter(None, (environment, suite[:12], level.value, on)))}.json"
+    return folder_of(config_digest) / f"{'-'.join(filter(None, (environment, suite[:12], level.value, on)))}.json"
 
 
 def envelope_of(path: Path) -> Path:
@@ -147,13 +147,13 @@ def records(engine_id: str) -> list[Path]:
 
 
 def fresh(home: Path, since: float, also: Collection[Path] = ()) -> list[tuple[str, Path]]:
-    """Records that a store got since a moment (seconds since the epoch), and ``also`` these, each with the engine's id
-    of its image. Not one is believed yet."""
+    """Records and comparisons that a store got since a moment (seconds since the epoch), and ``also`` these, each with
+    the engine's id of its image. Not one is believed yet."""
     found = []
     for index in sorted((home / "evidence" / "index").glob("[0-9a-f]*")):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             folder = home / "evidence" / index.read_text().strip().removeprefix("sha256:")
-            for path in sorted(folder.glob("*.json")):
+            for path in sorted((*folder.glob("*.json"), *folder.glob("*/*.json"))):
                 if not path.name.endswith(ENVELOPE) and (_modified(path) >= since or path in also):
                     found += [(f"sha256:{index.name}", path)]
     return found
@@ -161,7 +161,7 @@ def fresh(home: Path, since: float, also: Collection[Path] = ()) -> list[tuple[s
 
 def stored(config_digest: str) -> list[Path]:
     """Every record that is kept for an image, of any row, suite and level, newest first. Not one is believed yet."""
-    found = [path for path in _folder(config_digest).glob("*.json") if not path.name.endswith(ENVELOPE)]
+    found = [path for path in folder_of(config_digest).glob("*.json") if not path.name.endswith(ENVELOPE)]
     return sorted(found, key=lambda path: (_modified(path), path.name), reverse=True)
 
 
@@ -172,7 +172,8 @@ def _modified(path: Path) -> float:
         return 0.0
 
 
-def _folder(config_digest: str) -> Path:
+def folder_of(config_digest: str) -> Path:
+    """Where everything about an image is kept."""
     return store.home() / "evidence" / config_digest.removeprefix("sha256:")
 
 

@@ -15,7 +15,7 @@ from envbuild.matrix.tree import KeyPath, Mapping, Node, Scalar, Sequence, quote
 # Keys whose values are facts about the world, so that somebody has to have looked them up.
 _FACTS = ("base", "python", "gcc", "torch", "deepspeed")
 _CUDA_FACTS = ("cuda", "nccl", "gpus")
-_NO_SOURCE = NOT_IN_ROW | {"sources", "summary", "claimed", "waivers", EXTENDS}
+_NO_SOURCE = NOT_IN_ROW | {"sources", "summary", "claimed", "performance", "waivers", EXTENDS}
 
 # Variables that envbuild sets, or that decide what Python and the loader take in place of the proven files.
 _RESERVED = frozenset(

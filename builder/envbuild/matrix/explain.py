@@ -52,6 +52,7 @@ _PATTERNS = {
     _pattern(model.Size): "is not a size, such as 512MiB or 1GiB",
     _pattern(model.DottedNumber): "is not a version of numbers and dots, such as 450.80.02",
     _of_field(model.Gcc, "package"): "is not the package of a GCC, such as gcc-12 or gcc-toolset-11-gcc",
+    _of_field(model.Performance, "delta"): "is not a share, such as 5%",
     _of_field(model.Waiver, "rule"): "is not the id of a rule, such as R21",
 }
 
@@ -102,6 +103,9 @@ def _text(detail: dict[str, Any], path: KeyPath) -> str:
         return f"{shown} is {'none of ' if len(choices) > 1 else 'not '}{', '.join(choices)}{guess}"
     if kind == "too_short":
         return f"needs at least {context['min_length']} item"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        least = kind == "greater_than_equal"
+        return f"{shown} is too {'few: at least' if least else 'many: at most'} {context['ge' if least else 'le']}"
     if kind.startswith("date"):
         return f"{shown} is not a date, such as 2026-11-01"
     wanted = {
@@ -112,6 +116,8 @@ def _text(detail: dict[str, Any], path: KeyPath) -> str:
         "tuple_type": "a list",
         "bool_type": "true or false",
         "bool_parsing": "true or false",
+        "int_type": "a whole number",
+        "int_parsing": "a whole number",
         "string_unicode": "text in valid Unicode",
     }.get(kind)
     return f"must be {wanted}, not {shown}" if wanted else f"{shown}: {detail['msg']}"

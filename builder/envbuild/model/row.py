@@ -115,6 +115,23 @@ class Waiver(Frozen):
     until: datetime.date = Field(description="The last day on which it holds; from the next on it is an error.")
 
 
+class Performance(Frozen):
+    """What has to be shown of an image's speed before it is called ``validated``; no input of the image."""
+
+    baseline: Literal["required"] = Field(
+        description="No regression against the row's baselines of the machine that proves it; see docs/profile.md."
+    )
+    delta: Annotated[str, StringConstraints(pattern=r"^([1-9][0-9]?(\.[0-9]{1,2})?|0\.([1-9][0-9]?|0[1-9]))%$")] = (
+        Field("5%", description="The change of the step time that matters, such as 5%.")
+    )
+    rounds: int = Field(10, ge=5, le=1000, description="Rounds of two launches; 5 are the fewest that can decide.")
+
+    @property
+    def share(self) -> float:
+        """``delta`` as a number."""
+        return float(self.delta.removesuffix("%")) / 100
+
+
 class Environment(Frozen):
     """One row of the matrix with every default filled in. Nothing reads YAML after this."""
 
@@ -141,6 +158,9 @@ class Environment(Frozen):
     shm_size: Size = Field("1GiB", description="/dev/shm for smoke and run.")
     memlock: Literal["unlimited"] | Size = Field("unlimited", description="RLIMIT_MEMLOCK for smoke and run.")
     driver: DottedNumber | None = Field(None, description="The oldest NVIDIA driver that the row is meant to run on.")
+    performance: Performance | None = Field(
+        None, description="What is required of its speed, besides the evidence, before an image is called validated."
+    )
     claimed: dict[str, Claimed] = Field(
         default_factory=dict, description="What others said of the row and evidence contradicts, by key path."
     )

@@ -22,6 +22,7 @@ from envbuild.registry import Blobs, Damaged, Descriptor, Manifest, NotUnderstoo
 from envbuild.registry.manifests import OCI_EMPTY, OCI_MANIFEST, digest_of, dump
 
 EVIDENCE = "application/vnd.envbuild.evidence.v1+json"
+COMPARED = "application/vnd.envbuild.performance.v1+json"
 BINDING = "application/vnd.envbuild.binding.v1+json"
 SBOM = "application/vnd.cyclonedx+json"
 LOCK = "application/vnd.envbuild.lock.v1+json"
@@ -69,6 +70,22 @@ def of_record(path: Path) -> Artifact | None:
                 f"{_PREFIX}.suite": record.suite,
                 _CREATED: record.finished.astimezone(datetime.timezone.utc).strftime(_TIME),
             },
+        )
+    return None
+
+
+def of_compared(path: Path) -> Artifact | None:
+    """A comparison with a baseline, with its signature where it has one; None where it cannot be read."""
+    with contextlib.suppress(Exception):
+        record = evidence.read_compared(path)
+        files = [("performance.json", COMPARED, evidence.read_bounded(path, evidence.MAX_COMPARED))]
+        envelope = evidence.envelope_of(path)
+        if envelope.is_file():
+            data = evidence.read_bounded(envelope, 2 * evidence.MAX_COMPARED)
+            files.append(("performance.dsse.json", ENVELOPE, data))
+        when = record.finished.astimezone(datetime.timezone.utc).strftime(_TIME)
+        return Artifact(
+            kind=COMPARED, files=tuple(files), notes={f"{_PREFIX}.environment": record.environment, _CREATED: when}
         )
     return None
 

@@ -17,7 +17,7 @@ from envbuild.pipeline.verify import Verified, answer
 from envbuild.pipeline.wanted import Wanted
 from envbuild.registry import Blobs, Manifest, Repository
 
-_KINDS = (attached.EVIDENCE, attached.BINDING)
+_KINDS = (attached.EVIDENCE, attached.COMPARED, attached.BINDING)
 
 
 def believe(subject: Subject, there: Repository, manifest: Manifest, own: Blobs, scratch: Path) -> Verified:
@@ -31,23 +31,29 @@ def believe(subject: Subject, there: Repository, manifest: Manifest, own: Blobs,
         EngineError: The disk.
     """
     paths: list[Path] = []
+    beside: list[Path] = []
     bindings: list[bytes] = []
     for number, artifact in enumerate(attached.attached(there, manifest.descriptor, _KINDS, own)):
         envelope = attached.file_of(artifact, attached.ENVELOPE)
         record = attached.file_of(artifact, attached.EVIDENCE)
         if artifact.kind == attached.BINDING:
             bindings += [envelope] if envelope else []
+        elif (compared := attached.file_of(artifact, attached.COMPARED)) is not None:
+            beside.append(_written(scratch / f"performance-{number}.json", compared, envelope))
         elif record is not None:
-            path = scratch / f"evidence-{number}.json"
-            store.write_atomic(path, record)
-            if envelope is not None:
-                store.write_atomic(evidence.envelope_of(path), envelope)
-            paths.append(path)
-    found = answer(subject, paths)
+            paths.append(_written(scratch / f"evidence-{number}.json", record, envelope))
+    found = answer(subject, paths, beside)
     findings = [_told(_lenient(each), scratch) for each in found.findings]
     if subject.keys:
         findings += _unbound(subject, manifest, bindings)
     return dataclasses.replace(found, findings=tuple(findings))
+
+
+def _written(path: Path, data: bytes, envelope: bytes | None) -> Path:
+    store.write_atomic(path, data)
+    if envelope is not None:
+        store.write_atomic(evidence.envelope_of(path), envelope)
+    return path
 
 
 def subject_of(

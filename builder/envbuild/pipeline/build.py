@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 
@@ -9,8 +10,8 @@ from envbuild import evidence
 from envbuild.engines import ImageInfo, Run
 from envbuild.errors import EngineError, GateError, InputError
 from envbuild.events import Note
-from envbuild.model import Level
-from envbuild.pipeline import room, turns
+from envbuild.model import Environment, Level
+from envbuild.pipeline import performance, room, turns
 from envbuild.pipeline.current import Result, current
 from envbuild.pipeline.gates import ALL
 from envbuild.pipeline.image import base_label, build_image
@@ -66,7 +67,8 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
     Raises:
         FindingsError: The row breaks a rule (exit 1), or the image does not pass (exit 5).
         BuildError: A build step failed (exit 4).
-        GateError: The evidence does not reach the required level (exit 5).
+        GateError: The evidence does not reach the required level; or the image is not known to be as fast as the row
+            requires (exit 5): then it has the name of its content, and ``validated`` does not move.
         EngineError: Engine, network or disk (exit 3).
     """
     began = time.monotonic()
@@ -107,9 +109,11 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
         # By id: a name may have moved since the image was looked at.
         info = _present(bench, proof.engine_id)
         require_level(target.env, proof.level, ref, allowed=options.allow_level, missing=proof.missing, again=name)
-        tags = give(bench.engine, info, wanted, level=proof.level, required=target.env.required_level)
-        if ref == target.candidate and target.candidate not in tags:
-            bench.engine.untag(target.candidate)
+        tags = give(
+            bench.engine, info, wanted, level=proof.level, required=target.env.required_level,
+            first=lambda: _compared(bench, target, info, ref, wanted, force=options.force),
+        )  # fmt: skip
+        _untag_candidate(bench, target, ref)
     return Result(
         environment=name,
         target_id=target.rendering.target_id,
@@ -125,6 +129,8 @@ def build(bench: Workbench, name: str, options: BuildOptions) -> Result:
 def smoke(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> tuple[Proof, str]:
     """Inspect and smoke an image, write the evidence, tag nothing; returns the proof and the image's name.
 
+    Where the row requires it, it is compared with the row's baselines behind that.
+
     Args:
         bench: The surroundings.
         reference: An image, or the name of a row, which means its candidate or its proven image.
@@ -134,7 +140,8 @@ def smoke(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> t
     Raises:
         FindingsError: The image does not pass, or this host cannot show what the row requires (exit 5).
         InputError: It is not known which row the image claims to be.
-        GateError: There is no such image, or the evidence, which was written, is below what the row requires (exit 5).
+        GateError: There is no such image, or the evidence, which was written, is below what the row requires, or it is
+            not known to be as fast as the row requires (exit 5).
     """
     ref, info, env = locate(bench, reference, row)
     with running(bench) as run:
@@ -145,6 +152,8 @@ def smoke(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> t
         note_unsigned(bench)
     again = f"{reference} --row {row}" if row and row != reference else reference
     require_level(env, proof.level, ref, again=again, allowed=wish.allow_level, missing=proof.missing)
+    if proof.level.rank >= env.required_level.rank:
+        proof = dataclasses.replace(proof, compared=_held(bench, env, info, ref, again=again, force=wish.force))
     return proof, ref
 
 
@@ -152,7 +161,7 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
     """Give an image the names that its evidence allows. Runs nothing.
 
     Raises:
-        GateError: No evidence, or too little (exit 5).
+        GateError: No evidence, or too little; or it is not known to be as fast as the row requires (exit 5).
         InputError: An image of one's own is given by its id, which is no name that a tag could be put to.
     """
     ref, info, env = locate(bench, reference, row)
@@ -176,11 +185,41 @@ def promote(bench: Workbench, reference: str, *, row: str | None, allow_level: L
         not_a_rows_own(bench, ref, wanted)
     again = f"{reference} --row {row}" if row and row != reference else reference
     require_level(env, level, ref, again=again, allowed=allow_level)
-    tags = give(bench.engine, info, wanted, level=level, required=env.required_level)
+    tags = give(
+        bench.engine, info, wanted, level=level, required=env.required_level,
+        first=lambda: performance.require(bench, env, info, ref, again=again),
+    )  # fmt: skip
     return Result(
         environment=env.name, target_id=own, status="promoted", image=info.id, tags=tags, level=level,
         evidence=path, seconds=0.0,
     )  # fmt: skip
+
+
+def _compared(
+    bench: Workbench, target: Target, info: ImageInfo, ref: str, wanted: Names, *, force: bool
+) -> None:  # fmt: skip
+    """What a row requires of an image's speed, before ``validated`` moves."""
+    try:
+        _held(bench, target.env, info, wanted.proven, again=target.env.name, force=force)
+    except BaseException:
+        # It has the name of its content, and is found by that.
+        _untag_candidate(bench, target, ref)
+        raise
+
+
+def _held(
+    bench: Workbench, env: Environment, info: ImageInfo, ref: str, *, again: str, force: bool
+) -> tuple[evidence.Compared, ...]:
+    if env.performance is None:
+        return ()
+    from envbuild.pipeline.versus import hold
+
+    return hold(bench, env, info, ref, again=again, force=force)
+
+
+def _untag_candidate(bench: Workbench, target: Target, ref: str) -> None:
+    if ref == target.candidate:
+        bench.engine.untag(target.candidate)
 
 
 def _present(bench: Workbench, ref: str) -> ImageInfo:

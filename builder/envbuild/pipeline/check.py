@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from envbuild.matrix import check
-from envbuild.model import Finding
+from envbuild.model import Environment, Finding, Severity
+from envbuild.pipeline import performance
 from envbuild.pipeline.locks import judge_lock
+from envbuild.pipeline.performance_told import first, required
 from envbuild.pipeline.workbench import Workbench
 
 
 def check_rows(bench: Workbench, names: Iterable[str]) -> list[Finding]:
-    """All findings of the named rows: every rule, and locks that are broken, stale, unresolved or missing.
+    """All findings of the named rows: every rule, locks that are broken, stale, unresolved or missing, and baselines
+    that are required and missing.
 
     Raises:
         InputError: No such row.
@@ -22,7 +25,23 @@ def check_rows(bench: Workbench, names: Iterable[str]) -> list[Finding]:
         env = bench.matrix.get(name)
         found += check(env, bench.facts, bench.matrix)
         found += _lock_findings(bench, name)
+        found += _without_baseline(bench, env)
     return found
+
+
+def _without_baseline(bench: Workbench, env: Environment) -> list[Finding]:
+    """A row that requires a baseline and has none: its next image gets the name of its content, and no other."""
+    if env.performance is None or performance.baselines_of(bench, env.name):
+        return []
+    place = bench.matrix.place(env, ("performance",))
+    return [
+        Finding(
+            rule="BASELINE", severity=Severity.WARNING, subject=f"environments.{env.name}.performance",
+            message=f"{required(env.performance)} is required, and there is no baseline of {env.name} in "
+            f"{performance.folder_of(bench)}; nothing of it is called validated before there is one",
+            fix=first(env.name), file=place.file, line=place.line, column=place.column,
+        )
+    ]  # fmt: skip
 
 
 def _lock_findings(bench: Workbench, name: str) -> list[Finding]:

@@ -242,9 +242,12 @@ def _adopt(folder: RunFolder, attempt: Attempt) -> dict[str, Path]:
             if not path.resolve().is_relative_to(attempt.path.resolve()):
                 continue
             data = evidence.read_bounded(path, MAX_BYTES)
-            record = evidence.read(path)
             envelope = evidence.envelope_of(path)
             sealed = evidence.read_bounded(envelope, MAX_BYTES) if envelope.is_file() else None
+            if evidence.is_compared(path):
+                evidence.adopt_compared(evidence.read_compared(path), data, sealed)
+                continue
+            record = evidence.read(path)
             adopted[path.name] = evidence.adopt(record, data, sealed, each.image)
             if record.target_id and not evidence.any_built(record.target_id):
                 evidence.remember_built(record.target_id, each.image)

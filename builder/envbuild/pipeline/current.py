@@ -12,6 +12,7 @@ from envbuild.model import Level
 from envbuild.pipeline.known import Known, recall
 
 if TYPE_CHECKING:
+    from envbuild.engines import ImageInfo
     from envbuild.pipeline.workbench import Workbench
 
 
@@ -54,6 +55,8 @@ def current(bench: Workbench, known: Known, *, touch: bool = True) -> Result | N
     if key is not None and not evidence.signed_by(found[2], [key.public]).signed:
         # A signature says that its owner's machine saw this: it is not put to what was seen before.
         return None
+    if known.performance is not None and not _held(bench, known, info):
+        return None
     moving = bench.engine.image(wanted.moving)
     if touch and (moving is None or moving.id != info.id):
         bench.engine.tag(info.id, wanted.moving)
@@ -68,6 +71,13 @@ def current(bench: Workbench, known: Known, *, touch: bool = True) -> Result | N
         seconds=0.0,
         reason=_reason(found[1]),
     )
+
+
+def _held(bench: Workbench, known: Known, info: ImageInfo) -> bool:
+    from envbuild.model import Performance
+    from envbuild.pipeline import performance
+
+    return performance.known(bench, known.row, Performance.model_validate(known.performance), info).good
 
 
 def _reason(record: evidence.Evidence) -> str:

@@ -15,7 +15,7 @@ from envbuild.errors import EnvbuildError
 from envbuild.facts import Facts
 from envbuild.lock import stale
 from envbuild.matrix import check
-from envbuild.model import Environment, Finding, Lock, Severity
+from envbuild.model import Environment, Finding, Lock, Performance, Severity
 from envbuild.pipeline.differences import FieldChange, PackageChange, differences, packages, row_fields
 from envbuild.pipeline.proof import as_dict as finding_as_dict
 from envbuild.pipeline.proof import claims
@@ -155,7 +155,14 @@ def _effect(
     changed = [key for key, value in claims(after).items() if claims(before).get(key) != value]
     if before.requires != after.requires:
         changed.append("requires")
+    if after.performance is not None and _stricter(before.performance, after.performance):
+        changed.append("performance")
     return (PROVE, tuple(changed), ()) if changed else (NOTHING, (), ())
+
+
+def _stricter(before: Performance | None, after: Performance) -> bool:
+    """Whether a comparison that was enough is so no longer."""
+    return before is None or after.share < before.share or after.rounds > before.rounds
 
 
 def _differ(before: Environment, after: Environment, old: Side, new: Side) -> tuple[str, ...]:

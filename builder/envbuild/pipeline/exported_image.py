@@ -116,7 +116,7 @@ def _of_registry(bench: Workbench, target: Target, plain: Names, wish: Wish) -> 
     ref = there.below(wish.allow_level) if wish.allow_level else there.proven
     mover = Mover(sink=bench.sink, verb="fetching")
     with store.scratch(bench.cache, "export-") as scratch:
-        found = resolve(bench, target.env, ref, Wanted(level=wish.allow_level), scratch, mover.event)
+        found = resolve(bench, target.env, ref, Wanted(level=wish.allow_level, performance=False), scratch, mover.event)
         if errors(found.verified.findings):
             raise FindingsError(f"{ref} is not to be believed", found.verified.findings, exit_code=5)
         if found.verified.record is None:

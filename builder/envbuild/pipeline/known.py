@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 
@@ -39,6 +39,7 @@ class Known:
         repository: Name of its images, without the registry's prefix: that one is the site's.
         requires: The level of evidence that the row requires.
         claims: What evidence has to be of, to count for the row.
+        performance: What it requires of its speed, as the row says it.
     """
 
     row: str
@@ -47,6 +48,7 @@ class Known:
     id_tag: str
     requires: str
     claims: dict[str, str]
+    performance: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, target: Target) -> Known:
@@ -61,6 +63,7 @@ class Known:
             id_tag=plain.id_tag,
             requires=target.env.required_level.value,
             claims=claims(target.env),
+            performance=asked.model_dump(mode="json") if (asked := target.env.performance) is not None else None,
         )
 
     @property

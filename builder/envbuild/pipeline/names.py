@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,8 +98,19 @@ def same_image(one: ImageInfo, other: ImageInfo) -> bool:
     return digest is not None and one.diff_ids == other.diff_ids and digest == evidence.digest_of(other.id)
 
 
-def give(engine: Engine, info: ImageInfo, wanted: Names, *, level: Level, required: Level) -> tuple[str, ...]:
+def give(
+    engine: Engine,
+    info: ImageInfo,
+    wanted: Names,
+    *,
+    level: Level,
+    required: Level,
+    first: Callable[[], object] = lambda: None,
+) -> tuple[str, ...]:
     """Give an image the names that its evidence allows; returns them.
+
+    Args:
+        first: What has to come to its end before the moving name follows, such as a comparison with a baseline.
 
     Raises:
         GateError: The id tag already names other bytes.
@@ -109,5 +121,6 @@ def give(engine: Engine, info: ImageInfo, wanted: Names, *, level: Level, requir
     engine.tag(info.id, tag)
     if not enough:
         return (tag,)
+    first()
     engine.tag(info.id, wanted.moving)
     return (tag, wanted.moving)

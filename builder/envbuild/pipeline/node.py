@@ -88,7 +88,7 @@ def _gather(attempt: Attempt, home: Path, began: float) -> Iterator[Seen]:
     """Copy what was seen into the run's folder: a node's store may be out of the login host's reach."""
     named = frozenset(_named(attempt.result))
     for engine_id, path in evidence.fresh(home, began, named):
-        to = attempt.path / "evidence" / path.parent.name / path.name
+        to = attempt.path / "evidence" / path.relative_to(home / "evidence")
         try:
             store.make_folder(to.parent)
             for source in (path, evidence.envelope_of(path)):

@@ -11,6 +11,7 @@ from envbuild.elf.gpucode import cubin_runs_on
 from envbuild.evidence import Evidence, Identity, PublicKey, Seal, State
 from envbuild.judge.versions import capability
 from envbuild.model import Environment, Finding, ImageIdentity, Level, Severity
+from envbuild.pipeline.performance_told import required
 from envbuild.pipeline.prove import claims
 from envbuild.pipeline.wanted import Wanted, duration
 
@@ -71,6 +72,17 @@ def to_record(subject: Subject, record: Evidence) -> list[Finding]:
     told = [*_image(subject, record), *_level(subject, record), *_suite(subject, record), *_claims(subject, record)]
     findings = [finding(subject, rule, message, fix=fix) for rule, message, fix in told]
     return [*findings, *_age(subject, record), *_sm(subject, record)]
+
+
+def to_performance(subject: Subject, doubt: str) -> Finding:
+    """That an image is not known to be as fast as its row requires; only a warning where nobody asked for that."""
+    asked = subject.env.performance
+    assert asked is not None
+    enough = subject.level.rank >= subject.env.required_level.rank
+    severity = Severity.ERROR if subject.wanted.performance and enough else Severity.WARNING
+    message = f"the row requires {required(asked)}: {doubt[:800]}"
+    fix = f"Compare it where its baseline is: {subject.proving()}"
+    return finding(subject, "verify.performance", message, fix=fix, severity=severity)
 
 
 def _image(subject: Subject, record: Evidence) -> _Told:

@@ -119,18 +119,22 @@ def profile_image(bench: Workbench, subject: Subject, wish: Wish) -> Measurement
         spec = image_spec(subject, wish, run)
         with Told(bench.sink, f"{subject.ref}: {wish.model}, {', '.join(wish.passes)}") as sink:
             result = bench.engine.run(spec, timeout=wish.timeout, sink=sink)
-    host = bench.engine.info()
-    gpus = tuple(dict.fromkeys(str(gpu["name"]) for gpu in subject.decision.gpus))
-    hardware = Hardware(
-        cpu=cpu_name() if bench.engine.local else None, cpus=host.cpus, memory_bytes=host.memory_bytes, gpus=gpus,
-        driver=subject.decision.driver, label=wish.label,
-    )  # fmt: skip
-    about = _about(wish, subject.config, device.accelerator, hardware)
+    about = _about(wish, subject.config, device.accelerator, hardware_of(bench, subject, wish.label))
     about = dataclasses.replace(
         about, image=evidence.digest_of(subject.info.id) or subject.info.id, row=subject.env.name,
         made=made_of(wish, subject.config.values, image=subject.ref),
     )  # fmt: skip
     return _measurement(bench, subject.ref, outcome_of(subject.env, result), about)
+
+
+def hardware_of(bench: Workbench, subject: Subject, label: str | None) -> Hardware:
+    """What an image is measured on here."""
+    host = bench.engine.info()
+    return Hardware(
+        cpu=cpu_name() if bench.engine.local else None, cpus=host.cpus, memory_bytes=host.memory_bytes,
+        gpus=tuple(dict.fromkeys(str(gpu["name"]) for gpu in subject.decision.gpus)),
+        driver=subject.decision.driver, label=label,
+    )  # fmt: skip
 
 
 def profile_python(bench: Workbench, python: str, accelerator: str | None, wish: Wish) -> Measurement:

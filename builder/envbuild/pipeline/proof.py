@@ -39,6 +39,7 @@ class Proof:
         engine_id: The image that was looked at.
         missing: What stood in the way of a higher level.
         reused: Nothing was run: the evidence was there.
+        compared: What it has shown beside the baselines of its row, where the row requires that.
     """
 
     engine_id: str
@@ -47,6 +48,7 @@ class Proof:
     record: evidence.Evidence
     missing: tuple[Finding, ...] = ()
     reused: bool = False
+    compared: tuple[evidence.Compared, ...] = ()
 
 
 def claims(env: Environment) -> dict[str, str]:

@@ -89,6 +89,7 @@ class Found:
             "level": record.level.value if record else None,
             "signed_by": self.verified.key.id if self.verified.key else None,
             "finished": record.finished.isoformat() if record else None,
+            "performance": [each.model_dump(mode="json", by_alias=True) for each, _ in self.verified.compared],
             "layers": len(self.manifest.layers),
             "layers_here": self.there,
             "bytes_to_move": sum(layer.size for layer in self.missing),
@@ -126,7 +127,8 @@ def _find(bench: Workbench, name: str, wish: Wish, mover: Mover, scratch: Path) 
     ref = wanted.candidate if wish.candidate else wanted.proven if wish.locked else wanted.moving
     mover.event(PhaseStarted(phase="resolve", detail=ref))
     level = Level.BUILT if wish.candidate and wish.wanted.level is None else wish.wanted.level
-    resolved = resolve(bench, env, ref, dataclasses.replace(wish.wanted, level=level), scratch, mover.event)
+    asked = dataclasses.replace(wish.wanted, level=level, performance=ref == wanted.moving)
+    resolved = resolve(bench, env, ref, asked, scratch, mover.event)
     manifest, verified = resolved.image.manifest, resolved.verified
     record = verified.record
     host = (
@@ -224,7 +226,10 @@ def _tags(env: Environment, wanted: Names, wish: Wish, verified: Verified, manif
     if wish.candidate:
         return (own.candidate,)
     enough = record.level.rank >= env.required_level.rank
-    return (own.proven, own.moving) if enough else (own.below(record.level),)
+    if not enough:
+        return (own.below(record.level),)
+    # Asked for by its content it may come all the same; what is called validated here is as fast as the row requires.
+    return (own.proven, own.moving) if verified.fast else (own.proven,)
 
 
 def _same(bench: Workbench, info: ImageInfo, found: Found) -> None:
@@ -250,5 +255,8 @@ def _adopt(verified: Verified, info: ImageInfo) -> None:
     envelope = evidence.envelope_of(path)
     data = evidence.read_bounded(path, MAX_BYTES)
     evidence.adopt(record, data, envelope.read_bytes() if envelope.is_file() else None, info.id)
+    for compared, beside in verified.compared:
+        sealed = evidence.read_bounded(evidence.envelope_of(beside), 2 * evidence.MAX_COMPARED)
+        evidence.adopt_compared(compared, evidence.read_bounded(beside, evidence.MAX_COMPARED), sealed)
     if record.target_id is not None:
         evidence.remember_built(record.target_id, info.id)

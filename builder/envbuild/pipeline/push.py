@@ -19,7 +19,7 @@ from envbuild.errors import GateError
 from envbuild.events import PhaseDone, PhaseStarted
 from envbuild.evidence import Binding
 from envbuild.model import Environment, Level
-from envbuild.pipeline import attached
+from envbuild.pipeline import attached, performance
 from envbuild.pipeline.locate import locate, own_target, require_level
 from envbuild.pipeline.materials import bill
 from envbuild.pipeline.moving import Mover
@@ -56,6 +56,7 @@ class Plan:
     Attributes:
         tags: The names it gets, the one that moves last.
         records: The evidence that goes with it.
+        compared: What it has shown beside baselines; goes with it, too.
     """
 
     env: Environment
@@ -64,6 +65,7 @@ class Plan:
     repository: str
     tags: tuple[str, ...]
     records: tuple[Path, ...]
+    compared: tuple[Path, ...]
     lock: Path | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,7 +77,7 @@ class Plan:
             "tags": list(self.tags),
             "layers": len(self.info.diff_ids),
             "size_bytes": self.info.size,
-            "evidence": [str(path) for path in self.records],
+            "evidence": [str(path) for path in (*self.records, *self.compared)],
             "lock": str(self.lock) if self.lock else None,
         }
 
@@ -107,7 +109,7 @@ def plan(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> Pl
     """What a push of a row's image, or of another one, would do.
 
     Raises:
-        GateError: There is no such image, or its evidence does not allow the name (exit 5).
+        GateError: There is no such image, or what is known of it does not allow the name (exit 5).
         InputError: No registry is configured.
     """
     prefix = need_registry(bench)
@@ -119,7 +121,7 @@ def plan(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> Pl
         wanted = derived_names(ref, env, evidence.digest_of(info.id) or info.id)
         parse(wanted.repository)
     found = proven(info, env)
-    records = tuple(path for _, path in evidence.every(info.id, info.diff_ids) if _row(path) == env.name)
+    records = tuple(path for each, path in evidence.every(info.id, info.diff_ids) if each.environment == env.name)
     if wish.candidate:
         tags: tuple[str, ...] = (wanted.candidate.rpartition(":")[2],)
     else:
@@ -131,11 +133,14 @@ def plan(bench: Workbench, reference: str, *, row: str | None, wish: Wish) -> Pl
         level = found[0]
         require_level(env, level, ref, again=reference, allowed=wish.allow_level)
         enough = level.rank >= env.required_level.rank
+        if enough:
+            performance.require(bench, env, info, ref, again=reference)
         proper = (wanted.proven, wanted.moving) if enough else (wanted.below(level),)
         tags = tuple(each.rpartition(":")[2] for each in proper)
     lock = bench.project.images / env.name / "lock.json"
     return Plan(
         env=env, info=info, ref=ref, repository=wanted.repository, tags=tags, records=records,
+        compared=performance.files_of(env.name, info),
         lock=lock if target_id is not None and lock.is_file() and _is_of(bench, env, target_id) else None,
     )  # fmt: skip
 
@@ -145,8 +150,7 @@ def push(bench: Workbench, planned: Plan) -> Pushed:
 
     Raises:
         GateError: The name is taken by another image (exit 5).
-        NetworkError: The registry (exit 3).
-        EngineError: The engine or the disk (exit 3).
+        NetworkError, EngineError: The registry, the engine or the disk (exit 3).
     """
     began = time.monotonic()
     mover = Mover(sink=bench.sink, verb="sending")
@@ -180,10 +184,6 @@ def push(bench: Workbench, planned: Plan) -> Pushed:
 def _is_of(bench: Workbench, env: Environment, target_id: str) -> bool:
     """Whether the lock in the project is the one that the image was built from: an older image had another."""
     return prepare(bench, env.name, checked=False).rendering.target_id == target_id
-
-
-def _row(path: Path) -> str:
-    return evidence.read(path).environment
 
 
 def _taken(there: Repository, planned: Plan) -> Manifest | None:
@@ -277,7 +277,8 @@ def _send(there: Repository, own: Blobs, blob: Descriptor, name: str, mover: Mov
 
 def _beside(bench: Workbench, planned: Plan, there: Repository, own: Blobs, subject: Descriptor, config: str) -> bool:
     """Attach everything that refers to the image; whether the binding is signed."""
-    artifacts = [artifact for path in planned.records if (artifact := attached.of_record(path)) is not None]
+    found = [*map(attached.of_record, planned.records), *map(attached.of_compared, planned.compared)]
+    artifacts = [artifact for artifact in found if artifact is not None]
     if planned.lock is not None:
         artifacts.append(attached.of_lock(planned.lock.read_bytes()))
     artifacts.append(attached.of_sbom(bill(bench, planned.ref, planned.info).data))

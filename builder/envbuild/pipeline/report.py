@@ -12,12 +12,14 @@ from envbuild.errors import EnvbuildError
 from envbuild.lock import stale
 from envbuild.matrix import check
 from envbuild.model import Environment
+from envbuild.pipeline import performance
 from envbuild.pipeline.envelope import envelope
 from envbuild.pipeline.locks import unresolved_text
+from envbuild.pipeline.performance_told import required
 from envbuild.pipeline.prepare import find_lock
 from envbuild.pipeline.proof import as_dict
 from envbuild.pipeline.sizes import format_size
-from envbuild.pipeline.standing import standing
+from envbuild.pipeline.standing import Standing, standing
 from envbuild.pipeline.upstream import upstream
 from envbuild.pipeline.workbench import Workbench
 
@@ -39,6 +41,7 @@ def details(bench: Workbench, env: Environment) -> dict[str, Any]:
         "findings": [as_dict(finding) for finding in check(env, bench.facts, bench.matrix)],
         "state": {
             "requires": env.requires,
+            "performance": _performance(bench, env, state),
             "level": state.level,
             "standing": state.text,
             "image": state.image,
@@ -51,6 +54,15 @@ def details(bench: Workbench, env: Environment) -> dict[str, Any]:
         "signature": seal,
         "evidence_lines": lines(record, state.proof[2]) if record and state.proof else [],
     }
+
+
+def _performance(bench: Workbench, env: Environment, state: Standing) -> str | None:
+    """What a row requires of its image's speed, and what is known of that here."""
+    if env.performance is None:
+        return None
+    info = bench.engine.image(state.image) if state.image is not None else None
+    known = performance.state(bench, env, info) if info is not None else ["no image here"]
+    return _CONTROLS.sub("?", "; ".join((required(env.performance), *known)))
 
 
 def _signature(bench: Workbench, path: Path) -> dict[str, str | None]:

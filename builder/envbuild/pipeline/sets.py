@@ -9,6 +9,7 @@ from typing import Any
 from envbuild import store
 from envbuild.errors import GateError
 from envbuild.model import Finding
+from envbuild.pipeline import performance
 from envbuild.pipeline.locate import locate, own_target, require_level
 from envbuild.pipeline.names import names
 from envbuild.pipeline.prepare import FindingsError, errors, prepare
@@ -57,7 +58,8 @@ def plan(bench: Workbench, name: str, rows: Sequence[str], *, remote: bool) -> R
 
     Raises:
         InputError: The name cannot be one, or no registry is configured.
-        GateError: A row has no image, or one with too little evidence (exit 5).
+        GateError: A row has no image, one with too little evidence, or one that is not known to be as fast as the row
+            requires (exit 5).
         FindingsError: The evidence in the registry is not good enough (exit 5); it tells of all rows.
     """
     checked = name_of(name)
@@ -85,6 +87,7 @@ def _local(bench: Workbench, rows: Sequence[str]) -> tuple[Entry, ...]:
                 hint=f"Prove it first: envbuild smoke {row}. No name was moved.",
             )
         require_level(env, found[0], ref, again=row)
+        performance.require(bench, env, info, ref, again=row)
         wanted = names(env, target[:8], bench.site.registry.name)
         entries.append(Entry(environment=row, repository=wanted.repository, image=info.id, own=wanted.id_tag))
     return tuple(entries)

@@ -27,6 +27,21 @@ def building(bench: Workbench) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def measuring(bench: Workbench) -> Iterator[None]:
+    """Every place to build in, given back at the end: while times are compared nobody begins to compile beside it.
+
+    Places are taken one behind the other in one order, so two that want all of them do not wait for one another.
+    """
+    folder, name = store.home() / "locks", _name("builds", bench)
+    with contextlib.ExitStack() as taken:
+        for index in range(builds_at_once(bench.engine.info().cpus)):
+            lock = store.FileLock(folder / _file(name, index))
+            lock.acquire(lambda: bench.sink(Note(message="other rows are built or compared; waiting for them to end")))
+            taken.callback(lock.release)
+        yield
+
+
+@contextlib.contextmanager
 def training(bench: Workbench, device: Device) -> Iterator[None]:
     """A place to train in, given back at the end.
 
@@ -49,10 +64,14 @@ def _name(what: str, bench: Workbench) -> str:
     return f"{what}-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
 
 
+def _file(name: str, index: int) -> str:
+    return f"{name}{f'-{index}' if index else ''}.lock"
+
+
 @contextlib.contextmanager
 def _place(bench: Workbench, name: str, places: int, waiting: str) -> Iterator[None]:
     folder = store.home() / "locks"
-    locks = [store.FileLock(folder / f"{name}{f'-{index}' if index else ''}.lock") for index in range(places)]
+    locks = [store.FileLock(folder / _file(name, index)) for index in range(places)]
     taken = next((lock for lock in locks if lock.try_acquire()), None)
     if taken is None:
         bench.sink(Note(message=waiting))

@@ -14,14 +14,15 @@ from envbuild import evidence
 from envbuild.engines import ImageInfo
 from envbuild.errors import EngineError
 from envbuild.events import PhaseDone, PhaseStarted
-from envbuild.evidence import Evidence, PublicKey, Seal, State
+from envbuild.evidence import Compared, Evidence, Identity, PublicKey, Seal, State
 from envbuild.evidence.record import printable
 from envbuild.judge import archive
 from envbuild.judge.suite import suite_hash
 from envbuild.model import Finding, ImageIdentity, Level, Severity
-from envbuild.pipeline import objections
+from envbuild.pipeline import objections, performance
 from envbuild.pipeline.build import locate
 from envbuild.pipeline.objections import Subject
+from envbuild.pipeline.performance_told import told
 from envbuild.pipeline.prepare import errors
 from envbuild.pipeline.wanted import Wanted, duration
 from envbuild.pipeline.workbench import Workbench
@@ -38,6 +39,8 @@ class Verified:
         record: The record that answers best; None where there is none that can be read.
         key: The trusted key that signed it; None when none did.
         findings: Every reason not to believe it; one of severity error is enough.
+        compared: What trusted keys have signed of it beside baselines, and the files that say so.
+        fast: Whether it is as fast as its row requires; without such a requirement it is.
     """
 
     ref: str
@@ -49,6 +52,8 @@ class Verified:
     path: Path | None = None
     key: PublicKey | None = None
     age: datetime.timedelta | None = None
+    compared: tuple[tuple[Compared, Path], ...] = ()
+    fast: bool = True
 
     @property
     def good(self) -> bool:
@@ -87,12 +92,13 @@ def verify(bench: Workbench, reference: str, *, row: str | None, wanted: Wanted)
     return answer(subject)
 
 
-def answer(subject: Subject, records: Sequence[Path] | None = None) -> Verified:
+def answer(subject: Subject, records: Sequence[Path] | None = None, compared: Sequence[Path] | None = None) -> Verified:
     """Hold evidence of an image to what is wanted, and report on what comes closest.
 
     Args:
         subject: The image, and what is wanted.
         records: The records; everything that the store has about the image without them.
+        compared: The same of comparisons with baselines.
     """
     paths = evidence.stored(subject.identity.config_digest) if records is None else records
     seen = [_examine(subject, path) for path in paths]
@@ -117,6 +123,10 @@ def answer(subject: Subject, records: Sequence[Path] | None = None) -> Verified:
         for each in mine
         if each is not best and each.seal.state is State.TAMPERED
     ]
+    beside = evidence.compared_paths(subject.identity.config_digest) if compared is None else compared
+    said, doubt = performance.believed(subject.env, Identity.of(subject.identity), beside, subject.keys)
+    if doubt:
+        findings.append(objections.to_performance(subject, doubt))
     return Verified(
         ref=subject.ref,
         environment=subject.env.name,
@@ -127,6 +137,8 @@ def answer(subject: Subject, records: Sequence[Path] | None = None) -> Verified:
         path=best.path if best else None,
         key=best.seal.key if best else None,
         age=subject.now - best.record.finished if best and best.record else None,
+        compared=said,
+        fast=not doubt,
     )
 
 
@@ -187,6 +199,7 @@ def lines(verified: Verified) -> list[tuple[str, str]]:
             ("age", f"{duration(verified.age)} ({record.finished:%Y-%m-%d %H:%M})"),
             ("record", str(verified.path)),
         ]
+    out += [("performance", told(each)) for each, _ in verified.compared]
     # A record is a file that anybody may have written: no escape sequence of it reaches a terminal.
     return [(name, printable(value)[:300]) for name, value in out]
 
@@ -208,4 +221,5 @@ def as_dict(verified: Verified) -> dict[str, Any]:
         "finished": record.finished.isoformat() if record else None,
         "signed_by": verified.key.id if verified.key else None,
         "evidence": str(verified.path) if verified.path else None,
+        "performance": [each.model_dump(mode="json", by_alias=True) for each, _ in verified.compared],
     }

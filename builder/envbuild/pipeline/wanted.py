@@ -21,11 +21,13 @@ class Wanted:
         level: The least level; None is the one that the row requires.
         sm: Compute capability that the image has to have code for; None asks for none.
         max_age: How long ago the image may have been seen at most; None is any time.
+        performance: Whether it has to be as fast as its row requires; only what is called ``validated`` has to.
     """
 
     level: Level | None = None
     sm: tuple[int, int] | None = None
     max_age: datetime.timedelta | None = None
+    performance: bool = True
 
 
 def parse_level(text: str | None) -> Level | None:
