@@ -419,6 +419,20 @@ def test_the_first_image_of_a_row_becomes_its_baseline_and_is_promoted_without_a
     assert by_pull(bench) and build(bench, "cpu", BuildOptions()).status == "up to date"
 
 
+def test_that_there_is_none_is_said_before_the_long_build(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.fake.untag(bench.target.candidate)
+    told: list[str] = []
+    bench.sink = lambda event: told.append(getattr(event, "message", ""))
+
+    def build_image(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building, "build_image", build_image)
+    with pytest.raises(KeyboardInterrupt):
+        build(bench, "cpu", BuildOptions())
+    assert any("no baseline of cpu" in each and "will not be called validated" in each for each in told)
+
+
 def test_a_slower_image_may_be_taken_as_the_baseline_with_a_reason_that_is_signed(bench: Bench) -> None:
     given(bench, "regressed")
     with pytest.raises(GateError):
@@ -504,6 +518,9 @@ def test_verify_tells_what_was_compared_and_what_is_missing(bench: Bench, key: e
     assert [each.rule for each in _remote(bench, Wanted()).findings] == ["verify.performance"]
     assert not performance.known(bench, "cpu", _asked(bench), bench.new).good
     path.write_text(whole)
+    # What the same key has signed of something else.
+    evidence.envelope_of(path).write_bytes(evidence.envelope_of(evidence.records(bench.new.id)[0]).read_bytes())
+    assert "is no comparison" in _remote(bench, Wanted()).findings[0].message
     evidence.envelope_of(path).unlink()
     assert "nobody has signed" in _remote(bench, Wanted()).findings[0].message
 

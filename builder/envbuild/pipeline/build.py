@@ -243,6 +243,7 @@ def _image_of(bench: Workbench, run: Run, target: Target, wanted: Names, options
             hint=f"If it may go, remove its name, and build again: {bench.engine.kind} rmi {wanted.proven}",
         )
     foresee(bench, target.env, options.wish)
+    performance.foresee(bench, target.env)
     if not options.no_cache and (elsewhere := offer(bench, target.env, wanted)):
         bench.sink(Note(message=elsewhere))
     room.require(bench, [target])

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 import envbuild
 from envbuild import evidence
 from envbuild.engines import ImageInfo
+from envbuild.events import Note
 from envbuild.evidence import Compared, Identity, PublicKey, Refused
+from envbuild.evidence.record import printable
 from envbuild.model import Environment, Performance
-from envbuild.pipeline.performance_told import Standing, refused, told
+from envbuild.pipeline.performance_told import Standing, refused, required, told
 
 if TYPE_CHECKING:
     from envbuild.pipeline.workbench import Workbench
@@ -134,6 +136,18 @@ def require(bench: Workbench, env: Environment, info: ImageInfo, ref: str, *, ag
     settle(bench, env, info, held.standings)
 
 
+def foresee(bench: Workbench, env: Environment) -> None:
+    """Say before a long build that its image will not be called ``validated`` yet; it stops nothing.
+
+    Raises:
+        InputError: A baseline cannot be read.
+    """
+    if env.performance is not None and not baselines_of(bench, env.name):
+        told = f"there is no baseline of {env.name} in {folder_of(bench)} yet"
+        message = f"the row requires {required(env.performance)}, and {told}: the image will not be called validated"
+        bench.sink(Note(message=message, level="warning"))
+
+
 def settle(bench: Workbench, env: Environment, info: ImageInfo, standings: Iterable[Standing]) -> None:
     """Write down that an image is a baseline itself, where that was not done yet: others read only what is written."""
     from envbuild.profile import baselines
@@ -180,7 +194,7 @@ def believed(
         try:
             record, _ = evidence.compared_by(path, keys)
         except Refused as refusal:
-            doubts.append(refusal.reason)
+            doubts.append(printable(refusal.reason))
             continue
         if record.environment != env.name or record.image != image:
             doubts.append("a comparison is of another image or row")
