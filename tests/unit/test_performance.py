@@ -451,7 +451,8 @@ def test_a_slower_image_may_be_taken_as_the_baseline_with_a_reason_that_is_signe
     [
         ("another machine", "hardware.cpus 64, here 4", "envbuild baseline add"),
         ("image gone", "is not on this engine", "envbuild pull --image-only envbuild/cpu:old"),
-        ("read from a log", "cannot be launched again", "envbuild baseline promote"),
+        ("read from a log", "no baseline of cpu in", "envbuild baseline add"),
+        ("a hidden variable", "that can be launched again", "envbuild baseline add"),
     ],
 )
 def test_a_baseline_that_cannot_be_launched_here_is_no_pass(bench: Bench, what: str, said: str, todo: str) -> None:
@@ -462,12 +463,31 @@ def test_a_baseline_that_cannot_be_launched_here_is_no_pass(bench: Bench, what: 
     elif what == "image gone":
         del bench.fake.ids[bench.old.id]
     else:
-        found = found.model_copy(update={"origin": found.origin.model_copy(update={"made": None})})
+        made = found.origin.made
+        hidden = made.model_copy(update={"env": ("HF_TOKEN=***",)}) if made and what == "a hidden variable" else None
+        found = found.model_copy(update={"origin": found.origin.model_copy(update={"made": hidden})})
     add_baseline(bench, found)
     with pytest.raises(GateError) as caught:
         build(bench, "cpu", BuildOptions())
     assert said in caught.value.message and todo in caught.value.hint and "promote cpu" in caught.value.hint
-    assert not bench.launched and not known(bench) and not _is_new(bench)
+    assert bench.launched == ([bench.new.id] if what == "image gone" else []), "alone, for its exact figures"
+    assert not known(bench) and not _is_new(bench)
+
+
+def test_exact_figures_need_no_second_image(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_baseline(bench, with_checkpoint(measured(bench, bench.old, 1.0), 1000))
+    del bench.fake.ids[bench.old.id]
+    monkeypatch.setattr(profiling, "profile_image", lambda *_: with_checkpoint(measured(bench, bench.new, 1.0), 2000))
+    with pytest.raises(GateError, match=r"regressed against cpu-tiny-2x-.*exact figures are worse"):
+        build(bench, "cpu", BuildOptions())
+    (record,) = known(bench)
+    assert record.verdict == "regressed" and record.session is None and not _is_new(bench)
+
+
+def with_checkpoint(found: Measurement, size: int) -> Measurement:
+    (one,) = found.launches
+    structure = one.structure.model_copy(update={"parameters": 10, "checkpoint_bytes": size})
+    return found.model_copy(update={"launches": (one.model_copy(update={"structure": structure}),)})
 
 
 def test_all_baselines_of_a_machine_count_and_those_of_another_do_not_stand_in_the_way(bench: Bench) -> None:

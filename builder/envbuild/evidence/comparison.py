@@ -20,7 +20,7 @@ from envbuild.evidence.keys import PublicKey, SigningKey
 from envbuild.evidence.record import Identity, printable, read_bounded
 from envbuild.evidence.signing import Refused, State, seal, unseal
 from envbuild.evidence.statement import STATEMENT_TYPE, NotUnderstood, canonical, decode, read_statement
-from envbuild.model import Digest, Frozen, Line, Name
+from envbuild.model import Digest, Frozen, Line, Name, Word
 
 COMPARED_FAMILY = "urn:uuid:e91f46f7-bc55-4d90-9fee-7a939b449fa9#envbuild-performance/"
 COMPARED_TYPE = f"{COMPARED_FAMILY}v1"
@@ -47,6 +47,7 @@ class Compared(Frozen):
         detectable: The smallest change that would have been found four times in five.
         base_seconds, seconds: Median step of both.
         attempt: How often this image was compared with this measurement.
+        session: The name of the launches, in the store of the machine that made them; None where there were none.
     """
 
     schema_: Literal["envbuild.performance/1"] = Field("envbuild.performance/1", alias="schema")
@@ -67,6 +68,7 @@ class Compared(Frozen):
     base_seconds: float | None = None
     seconds: float | None = None
     attempt: Annotated[int, Field(ge=1)] = 1
+    session: Word | None = None
     envbuild: Line
     started: AwareDatetime
     finished: AwareDatetime

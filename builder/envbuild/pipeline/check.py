@@ -8,7 +8,7 @@ from envbuild.matrix import check
 from envbuild.model import Environment, Finding, Severity
 from envbuild.pipeline import performance
 from envbuild.pipeline.locks import judge_lock
-from envbuild.pipeline.performance_told import first, required
+from envbuild.pipeline.performance_told import first, none, required
 from envbuild.pipeline.workbench import Workbench
 
 
@@ -37,8 +37,8 @@ def _without_baseline(bench: Workbench, env: Environment) -> list[Finding]:
     return [
         Finding(
             rule="BASELINE", severity=Severity.WARNING, subject=f"environments.{env.name}.performance",
-            message=f"{required(env.performance)} is required, and there is no baseline of {env.name} in "
-            f"{performance.folder_of(bench)}; nothing of it is called validated before there is one",
+            message=f"{required(env.performance)} is required, and {none(env, performance.folder_of(bench))}; nothing "
+            "of it is called validated before there is one",
             fix=first(env.name), file=place.file, line=place.line, column=place.column,
         )
     ]  # fmt: skip

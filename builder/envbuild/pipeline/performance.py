@@ -20,11 +20,13 @@ from envbuild.events import Note
 from envbuild.evidence import Compared, Identity, PublicKey, Refused
 from envbuild.evidence.record import printable
 from envbuild.model import Environment, Performance
-from envbuild.pipeline.performance_told import Standing, refused, required, told
+from envbuild.pipeline.performance_told import Standing, none, refused, required, told
+from envbuild.pipeline.profile_made import HIDDEN
 
 if TYPE_CHECKING:
     from envbuild.pipeline.workbench import Workbench
     from envbuild.profile.baselines import Stored
+    from envbuild.profile.document import Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +53,26 @@ def folder_of(bench: Workbench) -> Path:
 
 
 def baselines_of(bench: Workbench, row: str) -> list[Stored]:
-    """The baselines of a row, of whatever machine.
+    """The baselines of a row, of whatever machine, that can be launched again.
+
+    A training of somebody's own, or one that was read from a log, is a baseline for ``compare`` alone.
 
     Raises:
         InputError: One in the folder cannot be read.
     """
     from envbuild.profile import baselines
 
-    return [each for each in baselines.every(folder_of(bench)) if each.baseline.measurement.key.row == row]
+    return [
+        each
+        for each in baselines.every(folder_of(bench))
+        if each.baseline.measurement.key.row == row and _again(each.baseline.measurement)
+    ]
+
+
+def _again(measured: Measurement) -> bool:
+    made = measured.origin.made
+    hidden = made is not None and any(each.partition("=")[2] == HIDDEN for each in made.env)
+    return made is not None and made.image is not None and measured.key.image is not None and not hidden
 
 
 def machine(stored: Stored) -> str:
@@ -143,7 +157,7 @@ def foresee(bench: Workbench, env: Environment) -> None:
         InputError: A baseline cannot be read.
     """
     if env.performance is not None and not baselines_of(bench, env.name):
-        told = f"there is no baseline of {env.name} in {folder_of(bench)} yet"
+        told = none(env, folder_of(bench))
         message = f"the row requires {required(env.performance)}, and {told}: the image will not be called validated"
         bench.sink(Note(message=message, level="warning"))
 
@@ -220,4 +234,4 @@ def state(bench: Workbench, env: Environment, info: ImageInfo) -> list[str]:
         name = each.stored.baseline.name
         own = f"it is the baseline {name}: {each.stored.baseline.history[-1].reason}"
         lines.append(own if each.own else told(each.record) if each.record else f"not compared with {name} yet")
-    return lines or [f"there is no baseline of {env.name} in {folder_of(bench)}"]
+    return lines or [none(env, folder_of(bench))]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envbuild import store
 from envbuild.errors import GateError
 from envbuild.evidence import Compared
 from envbuild.model import Environment, Performance
@@ -75,7 +76,7 @@ def refused(
     """
     reasons = list(why)
     if not reasons and not standings:
-        reasons = [(f"there is no baseline of {env.name} in {folder}", first(again))]
+        reasons = [(none(env, folder), first(again))]
     for each in standings if not reasons else ():
         if each.record is not None and not each.passed:
             reasons.append((told(each.record), mending(each.record, again)))
@@ -95,6 +96,11 @@ def refused(
     )
 
 
+def none(env: Environment, folder: Path) -> str:
+    """That a row has no baseline."""
+    return f"there is no baseline of {env.name} in {folder} that can be launched again"
+
+
 def first(again: str) -> str:
     """How a row gets the first baseline of a machine."""
     return (
@@ -103,16 +109,26 @@ def first(again: str) -> str:
     )
 
 
-def mending(record: Compared, again: str, measured: Path | None = None, base: Path | None = None) -> str:
+def launched(record: Compared) -> tuple[Path, Path] | None:
+    """What the launches of a comparison came to, of the baseline's image and of this one; None where it is not here."""
+    if record.session is None:
+        return None
+    base, own = (store.home() / "sessions" / record.session / f"{side}.json" for side in ("base", "candidate"))
+    return (base, own) if base.is_file() and own.is_file() else None
+
+
+def mending(record: Compared, again: str, measured: Path | None = None) -> str:
     """What to do about a comparison that was not passed.
 
     Args:
-        measured: The image's own measurement, where it was made just now.
-        base: That of the baseline's image, made in turns with it.
+        measured: The image's own measurement, where it was launched alone.
     """
-    file = str(measured) if measured is not None else "M.json"
-    before = "" if measured is not None else f"envbuild profile {again} --steps 40 -o M.json, then "
-    accept = f'{before}envbuild baseline promote {file} --reason "why", then envbuild promote {again}'
+    sides = launched(record)
+    file, before = measured or (sides[1] if sides is not None else None), ""
+    if file is None:
+        model = str(record.key.get("model", "tiny")).partition(",")[0]
+        file, before = Path("M.json"), f"envbuild profile {again} --model {model} --steps 40 -o M.json, then "
+    accept = accepting(file, again, before)
     if record.verdict == "inconclusive":
         return (
             f"Compare it again on a quiet host: envbuild smoke {again} --force. Or write more rounds, or a larger "
@@ -123,6 +139,10 @@ def mending(record: Compared, again: str, measured: Path | None = None, base: Pa
             f'Take it as a baseline of its own: {before}envbuild baseline add {file} --reason "why"; remove '
             f"{record.baseline}.json from the baselines; then envbuild promote {again}"
         )
-    beside = f" --baseline {base}" if base is not None else ""
-    look = f"What holds it back: envbuild bottleneck {file}{beside}. " if measured is not None else ""
+    look = f"What holds it back: envbuild bottleneck {file} --baseline {sides[0]}. " if sides is not None else ""
     return f"{look}If it is to be so: {accept}"
+
+
+def accepting(measured: Path, again: str, before: str = "") -> str:
+    """How an image becomes the new baseline, whatever it has shown."""
+    return f'{before}envbuild baseline promote {measured} --reason "why", then envbuild promote {again}'

@@ -18,8 +18,8 @@ from envbuild.evidence import Compared
 from envbuild.model import Environment
 from envbuild.pipeline import performance, profiling, sessions
 from envbuild.pipeline.names import is_reference
-from envbuild.pipeline.performance_told import Standing, Why, first, mending, refused, told
-from envbuild.pipeline.profile_made import HIDDEN, wish_of
+from envbuild.pipeline.performance_told import Standing, Why, accepting, first, mending, refused, told
+from envbuild.pipeline.profile_made import wish_of
 from envbuild.pipeline.profile_wish import Wish
 from envbuild.pipeline.turns import measuring
 from envbuild.pipeline.workbench import Workbench
@@ -82,7 +82,8 @@ def _here(
     here, others = [], []
     for each in standings:
         measured = each.stored.baseline.measurement
-        wish = wish_of(measured.origin.made) if measured.origin.made is not None else Wish()
+        assert measured.origin.made is not None
+        wish = wish_of(measured.origin.made)
         subject = profiling.subject(bench, info.id, env.name, dataclasses.replace(wish, ds_config=None, disk=None))
         assert subject.decision.device is not None
         key = Key(
@@ -107,47 +108,51 @@ def _compare(
     bench: Workbench, env: Environment, info: ImageInfo, ref: str, stored: Stored, again: str, measure: Measure
 ) -> list[Why]:
     """Compare an image with one baseline and write down what came of it; why that is no pass."""
-    asked, made = env.performance, stored.baseline.measurement.origin.made
-    name = stored.baseline.name
-    assert asked is not None
-    accept = (
-        f"Or take this image as the new baseline: envbuild profile {again} --steps 40 -o M.json, then envbuild "
-        f'baseline promote M.json --reason "why", then envbuild promote {again}'
-    )
-    if made is None or made.image is None or any(each.partition("=")[2] == HIDDEN for each in made.env):
-        said = f"{name} cannot be launched again: it does not say with which image and variables it was made"
-        return [(said, accept)]
-    there = _image(bench, stored.baseline.measurement.key.image, made.image)
+    asked, measured, name = env.performance, stored.baseline.measurement, stored.baseline.name
+    made = measured.origin.made
+    assert asked is not None and made is not None and made.image is not None
+    wish = dataclasses.replace(wish_of(made), passes=("timing",), label=measured.key.hardware.label)
+    own = dataclasses.replace(profiling.subject(bench, info.id, env.name, wish), ref=ref)
+    there, started = _image(bench, measured.key.image, made.image), datetime.datetime.now(datetime.timezone.utc)
     if there is None:
-        digest = (stored.baseline.measurement.key.image or "")[:19]
-        said = (
-            f"the image of {name} is not on this engine ({made.image}, {digest}), and times of two sessions decide "
-            "nothing"
-        )
-        return [(said, f"Bring it back, such as by: envbuild pull --image-only {made.image}. {accept}")]
-    wish = dataclasses.replace(
-        wish_of(made), passes=("timing",), label=stored.baseline.measurement.key.hardware.label
-    )  # fmt: skip
-    sides = tuple(
-        sessions.Side(
-            subject=dataclasses.replace(profiling.subject(bench, one.id, env.name, wish), ref=called), wish=wish
-        )
-        for one, called in ((there, made.image), (info, ref))
+        bench.sink(Note(message=f"{made.image}, the image of {name}, is not on this engine: {ref} is launched alone"))
+        alone = measure(bench, own, dataclasses.replace(wish, passes=("timing", "parity")))
+        return _beside_the_file(bench, env, info, stored, alone, again, started)
+    base = dataclasses.replace(profiling.subject(bench, there.id, env.name, wish), ref=made.image)
+    session = sessions.session_of(
+        sessions.Side(subject=base, wish=wish), sessions.Side(subject=own, wish=wish), asked.rounds
     )
-    session = sessions.session_of(sides[0], sides[1], asked.rounds)
-    started = datetime.datetime.now(datetime.timezone.utc)
     bench.sink(Note(message=f"comparing {ref} with {name}: {len(session.left())} launches, in turns with its image"))
-    base, candidate = sessions.launch(bench, session, measure)
-    paths = [session.folder / f"{side}.json" for side in sessions.SIDES]
-    for path, side in zip(paths, (base, candidate), strict=True):
-        store.write_json(path, files.document(side))
-    found = comparing.compare(base, candidate, comparing.Asked(delta=asked.share))
-    record = _record(env, info, stored, found, _moved(stored, base), started)
+    sides = sessions.launch(bench, session, measure)
+    for called, side in zip(sessions.SIDES, sides, strict=True):
+        store.write_json(session.folder / f"{called}.json", files.document(side))
+    found = comparing.compare(*sides, comparing.Asked(delta=asked.share))
+    record = _record(env, info, stored, found, _moved(stored, sides[0]), started)
+    record = record.model_copy(update={"session": session.name})
     evidence.save_compared(record, key=bench.signing_key)
     bench.sink(Note(message=told(record), level="info" if record.passed else "warning"))
-    if record.passed:
-        return []
-    return [(told(record), mending(record, again, paths[1], paths[0]))]
+    return [] if record.passed else [(told(record), mending(record, again))]
+
+
+def _beside_the_file(
+    bench: Workbench, env: Environment, info: ImageInfo, stored: Stored, alone: Measurement, again: str,
+    started: datetime.datetime,
+) -> list[Why]:  # fmt: skip
+    """What an image shows beside a baseline's file: worse exact figures are a regression, times decide nothing."""
+    asked, name = env.performance, stored.baseline.name
+    assert asked is not None
+    path = store.home() / "measurements" / f"{env.name}-{started:%Y%m%dT%H%M%S}.json"
+    store.write_json(path, files.document(alone))
+    found = comparing.compare(stored.baseline.measurement, alone, comparing.Asked(delta=asked.share))
+    if found.verdict == "regressed":
+        record = _record(env, info, stored, found, (), started)
+        evidence.save_compared(record, key=bench.signing_key)
+        return [(told(record), mending(record, again, path))]
+    made, digest = stored.baseline.measurement.origin.made, (stored.baseline.measurement.key.image or "")[:19]
+    image = made.image if made is not None else None
+    said = f"the image of {name} is not on this engine ({image}, {digest}), and times of two sessions decide nothing"
+    back = f"Bring it back, such as by: envbuild pull --image-only {image}, then envbuild smoke {again}"
+    return [(said, f"{back}. Or take this one as the new baseline: {accepting(path, again)}")]
 
 
 def _image(bench: Workbench, digest: str | None, name: str) -> ImageInfo | None:
