@@ -68,6 +68,36 @@ def test_a_measurement_is_a_job_that_is_told_what_was_typed(cli: Any, site: Path
     assert task["argv"][3:] == ["--differs=config", "--rounds=3", "--fresh", "--json", "--", "cpu", "team/cpu:2"]
 
 
+def test_a_training_over_nodes_takes_a_process_for_each_gpu_and_adds_first(cli: Any, site: Path, project: Path) -> None:
+    line = ("profile", "h100-cu121", "--nodes", "2", "--pass", "timing", "--dry-run", "--json", "-o", "m.json")
+    image = ("team/h100:1", "--row", "h100-cu121")
+    done = cli(line[0], *image, *line[2:], ENVBUILD_SLURM_CONTAINER="podman")
+    assert done.code == 0, done.err
+    plan = done.json["plan"]
+    folder = plan["folder"]
+    assert {"--nodes=2", "--ntasks-per-node=8", "--gres=gpu:h100:8"} <= set(plan["submissions"][0]["argv"])
+    assert plan["tasks"][0]["argv"] == ["spread", "--json", f"--project={project.resolve()}", f"{folder}/spread.json"]
+    spread = json.loads(plan["files"]["spread.json"])
+    assert (spread["world"], spread["container"], spread["passes"]) == (16, "podman", ["timing"])
+    assert spread["check"][-1] == f"{folder}/rank.sh" and spread["train"][-1] == f"{folder}/train.sh"
+    add, train = plan["files"]["rank.sh"], plan["files"]["train.sh"]
+    mounted = f"--volume {folder}/inside:/run/envbuild-inside:ro"
+    assert "exec podman run" in add and mounted in add and "allreduce.py --accelerator cuda" in add
+    assert mounted in train and "/run/envbuild-inside/profiler/launch.py --probes /run/envbuild-inside/probes" in train
+    assert train.rstrip().endswith("--nvml /run/envbuild-inside/pynvml.py --join 8")
+    assert {"inside/profiler/rank.py", "inside/probes/zero3.py", "inside/pynvml.py"} <= set(plan["files"])
+    told = cli("profile", *image, "--nodes", "2", "--dry-run", ENVBUILD_SLURM_CONTAINER="pyxis")
+    assert "never run by us" in told.err and "train.sh:" in told.out and not site.exists()
+    # On the CPU a node has as many as are said; a row's name is what its engine knows the image by.
+    cpu = cli("profile", "cpu", "--nodes", "2", "--ranks-per-node", "3", "--dry-run", "--json").json["plan"]
+    added = cli("smoke", "cpu", "--nodes", "2", "--dry-run").out
+    assert " envbuild/cpu:2.13.0-cpu-" in added, "no engine knows an image by its row's name"
+    assert (
+        "--ntasks-per-node=3" in cpu["submissions"][0]["argv"]
+        and " envbuild/cpu:2.13.0-cpu-" in cpu["files"]["train.sh"]
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -81,6 +111,16 @@ def test_a_measurement_is_a_job_that_is_told_what_was_typed(cli: Any, site: Path
         (("profile", "Not An Image"), "neither a row nor the name of an image"),
         (("compare", "a.json", "b.json", "--executor", "slurm"), "go with images"),
         (("compare", "a.json", "cpu"), "a.json is a file, and cpu an image"),
+        (("profile", "cpu", "--nodes", "2", "--disk", "x"), "--disk is measured on one node"),
+        (("profile", "cpu", "--nodes", "2", "--ranks", "2"), "say --ranks-per-node"),
+        (("profile", "cpu", "--nodes", "2", "--gpus", "0"), "--gpus is of one node"),
+        (("profile", "cpu", "--nodes", "2", "--engine", "podman"), "[slurm] container"),
+        (("profile", "team/it:1", "--nodes", "2"), "does not say which row it is"),
+        (("profile", "cpu", "--nodes", "2", "--executor", "local"), "this host is one node"),
+        (
+            ("profile", "cpu", "--nodes", "2", "--set", "zero_optimization.offload_optimizer.device=nvme"),
+            "an offload to a disk is measured on one node",
+        ),
         (("compare", "cpu", "h100-cu121"), "ask for nodes of two kinds"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

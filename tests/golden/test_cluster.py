@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from envbuild.executors import slurm
-from envbuild.executors.ranks import Launch, gpus_of, rank, srun
+from envbuild.executors.ranks import Launch, again, gpus_of, rank, srun
+from envbuild.judge.suite import probes_folder
 from envbuild.matrix import load
+from envbuild.pipeline.measured import read_lines
+from envbuild.pipeline.profile_wish import profiler_folder
 from envbuild.project import find
 from envbuild.site.cluster import Share, SlurmSection
 
@@ -153,9 +158,62 @@ def test_the_line_that_starts_the_ranks() -> None:
     )
 
 
+@pytest.mark.parametrize("container", LINES)
+def test_the_training_behind_it_meets_elsewhere_and_speaks_into_files_of_its_own(container: str) -> None:
+    train = again(launch(container), ("python", "-I", "launch.py", "--join", "8"), said="said", ports=10000)
+    head = HEAD.replace("20000", "10000") + (FOUND if container == "docker" else "")
+    assert rank(train) == f"{head}exec {LINES[container].replace('-I x.py', '-I launch.py --join 8')}\n"
+    line = " ".join(srun(train, Path("/r/train.sh")))
+    assert "--output=said/%t.json --error=said/%t.txt" in line and line.endswith("sh /r/train.sh")
+
+
 @pytest.mark.parametrize(
     ("gres", "gpus"),
     [("gpu:h100:8", 8), ("gpu:4", 4), ("gpu", 1), ("gpu:h100", 1), ("gpu:a100:2(S:0-1)", 2), ("nvme:1", 0), (None, 0)],
 )
 def test_how_many_gpus_a_node_gives(gres: str | None, gpus: int) -> None:
     assert gpus_of(gres) == gpus
+
+
+PROGRAM = """\
+import json, os, sys, time
+said = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT",
+         "GLOO_SOCKET_IFNAME")
+time.sleep(0.7)
+with open(said["--report"], "a") as file:
+    env = {name: os.environ.get(name) for name in names}
+    file.write(json.dumps({"kind": "rank", "env": env, "join": said["--join"]}))
+    file.write("\\n")
+"""
+
+
+@pytest.mark.parametrize(("local", "interface"), [("0", None), ("1", "ib0")])
+def test_one_program_starts_the_one_rank_that_the_cluster_says(
+    tmp_path: Path, local: str, interface: str | None
+) -> None:
+    """The launcher for real, with a rank that does nothing but say who it is."""
+    shutil.copytree(profiler_folder(), tmp_path / "profiler", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "profiler" / "rank.py").write_text(PROGRAM)
+    place = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": local, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"}
+    own = {**place, "SLURMD_NODENAME": "n2", **({"GLOO_SOCKET_IFNAME": interface} if interface else {})}
+    env = {name: value for name, value in os.environ.items() if name != "GLOO_SOCKET_IFNAME"}
+    done = subprocess.run(
+        [sys.executable, "-I", tmp_path / "profiler" / "launch.py", "--probes", probes_folder(), "--config", "{}",
+         "--accelerator", "cpu", "--join", "2", "--timeout", "60"],
+        env={**env, **own}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    lines = read_lines(done.stdout)
+    assert [line["node"] for line in lines if line["kind"] == "launch"] == ["n2"]
+    (rank,) = [line for line in lines if line["kind"] == "rank"]
+    assert rank["env"] == {
+        **place, "LOCAL_WORLD_SIZE": "2", "LOCAL_SIZE": "2", "GLOO_SOCKET_IFNAME": interface,
+    } and rank["join"] == "2"  # fmt: skip
+    (end,) = [line for line in lines if line["kind"] == "end"]
+    assert [each["rank"] for each in end["ranks"]] == [3]
+    samples = [line for line in lines if line["kind"] == "sample"]
+    assert samples and all(each["ranks"][0]["rank"] == 3 for each in samples)
+    # The node is sampled once, by its first rank's program.
+    whole = [each["host_memory_bytes"] is not None for each in samples]
+    assert all(whole) if local == "0" else not any(whole)

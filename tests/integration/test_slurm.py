@@ -25,6 +25,7 @@ from envbuild.lock import read, write
 from envbuild.lock.ask import inputs_digest
 from envbuild.matrix import load
 from envbuild.pipeline.cluster import recover
+from envbuild.profile import files
 from proving import ENVBUILD, REGISTRY, REPOSITORY, surroundings, tags_of, wait_for
 from slurm_world import World
 
@@ -212,6 +213,71 @@ def test_an_all_reduce_over_two_nodes(login: Login, proven: dict[str, Any], dock
     # An image that no node has: what the engine said, not a guess about the network.
     code, _, err = login.run("smoke", "slurm.invalid/no/such:1", "--row", "cpu", "--nodes", "2")
     assert code == 5 and "srun ended with exit code 125; rank" in err and "slurm.invalid" in err
+
+
+# As little as makes a measurement; a rank for itself spins on no core of its neighbour's.
+SHORT = ("--steps", "4", "--warmup", "1")
+
+
+def test_a_measurement_and_a_comparison_come_back_from_a_node(
+    login: Login, proven: dict[str, Any], tmp_path: Path
+) -> None:
+    config, path = tmp_path / "mine" / "ds.json", tmp_path / "m.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 3, "zero_optimization": {"stage": 1}}))
+    line = ("--ds-config", str(config), "--pass", "timing", "--threads", "1", "-o", str(path), "--detach")
+    code, out, err = login.run("profile", image(proven), *SHORT, *line)
+    assert code == 0, err
+    # Gone before a node reads it: what was typed is what counts.
+    config.unlink()
+    code, shown, err = login.run("attach", out.strip())
+    assert code == 0 and shown.rstrip().endswith(str(path)) and "[profile]" in err, err
+    measured = files.read(path)
+    (launch,) = measured.launches
+    assert [each.name for each in launch.nodes] == [measured_on(login)] and len(launch.ranks) == 2
+    assert measured.origin.made is not None and measured.origin.made.ds_config is not None
+    assert measured.origin.made.ds_config["train_micro_batch_size_per_gpu"] == 3
+    assert measured.key.row == "cpu" and (measured.key.image or "").startswith("sha256:")
+
+    line = ("--rounds", "1", "--json")
+    code, out, err = login.run("compare", image(proven), image(proven), *SHORT, *line)
+    document = json.loads(out)
+    assert code == 5 and document["comparison"]["verdict"] == "inconclusive", err
+    assert document["node"] == measured_on(login) and "1 of 2 launches" in err
+    sides = [files.read(Path(each)) for each in document["measurements"]]
+    assert [[each.name for launch in side.launches for each in launch.nodes] for side in sides] == [
+        [document["node"]] * 2
+    ] * 2, "a timing and a parity launch of each, on one node"
+    assert "inconclusive" in login.run("jobs", "--all")[1]
+
+
+def measured_on(login: Login) -> str:
+    attempt = login.last().attempt(0, 1)
+    assert attempt.node is not None
+    return attempt.node.node
+
+
+def test_a_training_over_two_nodes_is_one_measurement(login: Login, proven: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    line = ("--nodes", "2", *SHORT, "--threads", "1", "--straggle", "150@1", "-o", str(path))
+    code, out, err = login.run("profile", image(proven), *line, ENVBUILD_SLURM_INTERFACE="lo")
+    assert code == 0, err
+    assert err.index("[all-reduce] 2 ranks on 2 nodes") < err.index("[profile]"), "first they add"
+    measured = files.read(path)
+    assert (measured.key.nodes, measured.key.world_size, measured.key.row) == (2, 2, "cpu")
+    assert (measured.key.image or "").startswith("sha256:")
+    for launch in measured.launches:
+        assert {each.name for each in launch.nodes} == set(slurm_world.NODES)
+        assert [(rank.rank, rank.node) for rank in launch.ranks] == [(0, 0), (1, 1)]
+        # Both nodes are one machine here, with one clock: the bounds hold, and are small.
+        ahead, error = launch.nodes[1].clock_ahead, launch.nodes[1].clock_error
+        assert ahead is not None and error is not None and abs(ahead) <= error < 0.2
+        assert {(each.kind, each.node) for each in launch.samples.series} >= {("cpu_percent", 0), ("cpu_percent", 1)}
+    assert {row.group_size for rank in measured.launches[0].ranks for row in rank.collectives} == {2}
+    slow = measured.launches[0].nodes[1].name
+    code, out, err = login.run("bottleneck", str(path))
+    assert code == 0 and f"rank 1 (node {slow}) is slower than the others" in out, out + err
+    assert "--executor slurm --nodes 2" in out
 
 
 def test_what_slurm_refuses_and_what_is_not_there(login: Login, world: World) -> None:

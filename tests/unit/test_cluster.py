@@ -25,6 +25,7 @@ from envbuild.executors.words import State
 from envbuild.matrix import load
 from envbuild.pipeline import cluster, pruning
 from envbuild.pipeline.node import TimeUp, carry_out
+from envbuild.pipeline.works import Work
 from envbuild.project import find as find_project
 from envbuild.site.cluster import ExecutorSection, Share, SlurmSection
 
@@ -86,7 +87,7 @@ def bench(shared: Path | None, heard: list[Event] | None = None) -> Any:
 
 
 def plan(shared: Path | None, *rows: str) -> cluster.Planned:
-    works = [cluster.Work(name=row, row=row, argv=("build", "--json", "--", row)) for row in rows]
+    works = [Work(name=row, row=row, argv=("build", "--json", "--", row)) for row in rows]
     return cluster.plan(bench(shared), "build", works, program=("envbuild",), now=NOW)
 
 
@@ -387,6 +388,17 @@ def test_a_node_runs_the_command_and_keeps_what_it_saw(tmp_path: Path, monkeypat
     assert ended.evidence == (Seen(file="evidence/def/cpu.json", image="sha256:abc"),)
     assert (attempt.path / "evidence/def/cpu.dsse.json").read_text() == "sealed"
     assert attempt.node is not None and (attempt.node.node, attempt.node.job) == ("n1", "7_0")
+
+
+def test_a_task_that_has_several_nodes_names_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Followed(tmp_path)
+    (call,) = [command(monkeypatch, lambda *paths: 0)]
+    spread = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
+    assert carry_out(run.folder, {**environ(), **spread}) == 0
+    node = run.folder.attempt(0, 1).node
+    assert node is not None and node.node == "n[1-2]"
+    # The store is the first one's own.
+    assert call[0]["env"]["ENVBUILD_HOME"] == str(tmp_path / "nodes" / "n1")
 
 
 @pytest.mark.parametrize(("raised", "how", "code"), [(TimeUp, "late", 3), (KeyboardInterrupt, "told", 130)])

@@ -75,7 +75,8 @@ def test_the_reported_case_is_the_network_or_the_partition_and_not_the_data() ->
     assert "unchanged" in excluded["data"], "data loading is excluded, with its figure"
     stages = [command for command in first.commands if "stage=" in command]
     assert stages == [
-        f"envbuild profile envbuild/h100:validated --set zero_optimization.stage={stage} --pass comms --json"
+        "envbuild profile envbuild/h100:validated --executor slurm --nodes 8 --set "
+        f"zero_optimization.stage={stage} --pass comms --json"
         for stage in (2, 3)
     ]
 
@@ -120,6 +121,37 @@ def test_figures_of_a_pass_that_disturbs_are_shares_of_its_own_step() -> None:
     timing = {**one(step=0.5, parts={"data_wait": [0.0] * STEPS}), "pass": "timing"}
     found = diagnose(measurement(timing, pair(0.3, 0.3)))
     assert {each.rule: each.evidence for each in found.cleared}["communication"].startswith("collectives take 30%")
+
+
+def on_nodes(works: list[list[float]]) -> Measurement:
+    """Two or more nodes, each with the seconds that its ranks work by themselves of a step of one second."""
+    ranks = []
+    for node, each in enumerate(works):
+        for work in each:
+            steps = {"number": list(range(STEPS)), "seconds": [1.0] * STEPS,
+                     "inside": {"communication": [1.0 - work] * STEPS}}  # fmt: skip
+            ranks.append({"rank": len(ranks), "node": node, "steps": steps})
+    launch = {"pass": "comms", "ranks": ranks, "nodes": [{"name": f"n{place}"} for place in range(len(works))]}
+    return measurement(launch, key=key(world_size=len(ranks), nodes=len(works)))
+
+
+@pytest.mark.parametrize(
+    ("works", "title"),
+    [
+        ([[0.3, 0.3], [0.6, 0.58]], "node n1 is slower than the others"),
+        ([[0.3, 0.3], [0.3, 0.6]], "rank 3 (node n1) is slower than the others"),
+        ([[0.3, 0.3, 0.5], [0.6, 0.6, 0.6], [0.3, 0.3, 0.3]], "rank 3 (node n1) is slower than the others"),
+        ([[0.3], [0.6]], "rank 1 (node n1) is slower than the others"),
+    ],
+)
+def test_a_node_is_slow_where_all_of_its_ranks_are_and_no_other(works: list[list[float]], title: str) -> None:
+    (found,) = [one for one in diagnose(on_nodes(works)).found if one.rule == "straggler"]
+    assert found.title == title and (title.startswith("node")) == ("--exclude=n1" in found.experiment)
+    each = len(works[0])
+    asked = f" --ranks-per-node {each}" if each > 1 else ""
+    assert found.commands == (
+        f"envbuild profile IMAGE --executor slurm --nodes {len(works)}{asked} --pass comms --json",
+    )
 
 
 def test_one_hiccup_makes_no_straggler_but_is_counted_in_the_mean() -> None:

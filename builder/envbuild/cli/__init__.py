@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "questions": ("why-not", "diff"),
     "building": ("build",),
     "images": ("smoke", "promote", "run"),
-    "jobs": ("jobs", "attach", "cancel", "node", "collective"),
+    "jobs": ("jobs", "attach", "cancel", "node", "collective", "spread"),
     "shipping": ("push", "pull", "images", "prune"),
     "sbom": ("sbom",),
     "provision": ("provision",),

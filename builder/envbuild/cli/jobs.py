@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("cancel", epilog="Example: envbuild cancel 3f9a")(cancel)
     app.command("node", hidden=True)(node)
     app.command("collective", hidden=True)(collective)
+    app.command("spread", hidden=True)(spread)
 
 
 def jobs(
@@ -227,3 +228,19 @@ def collective(
     output.findings(found, narrated=True)
     if found:
         raise typer.Exit(GATE)
+
+
+def spread(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    project: opt.ProjectOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Start ranks on the nodes of this job's allocation: an all-reduce, and then a training that is measured."""
+    from envbuild.cli import lines
+    from envbuild.pipeline.spread import read
+    from envbuild.pipeline.spread_run import carry_out
+    from envbuild.profile.files import as_dict
+
+    with opt.narrated(project, None, verbose=False, quiet=False) as bench:
+        measured = carry_out(bench, read(file), lines.own_folder() or Path.cwd())
+    output.document("profile", measurement=as_dict(measured))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _EXAMPLE = (
     "Example: envbuild profile cpu --ds-config ds_config.json --set zero_optimization.stage=2 -o m.json · "
     "envbuild profile -- deepspeed train.py --deepspeed_config ds_config.json · "
-    "envbuild profile h100-cu124 --executor slurm -o m.json"
+    "envbuild profile h100-cu124 --executor slurm --nodes 2 -o m.json"
 )
 
 
@@ -127,6 +127,12 @@ def profile(
         float, typer.Option("--timeout", callback=opt.seconds, help="Limit of everything, in seconds.")
     ] = 1800,
     executor: opt.ExecutorOption = None,
+    nodes: Annotated[
+        int, typer.Option("--nodes", min=1, max=10_000, help="With slurm: train over so many, a rank for each GPU.")
+    ] = 1,
+    per_node: Annotated[
+        int | None, typer.Option("--ranks-per-node", min=1, max=1024, help="With --nodes on the CPU; 1 without it.")
+    ] = None,
     detach: opt.DetachOption = False,
     json: opt.JsonOption = False,
     verbose: opt.VerboseOption = False,
@@ -137,14 +143,15 @@ def profile(
 
     Behind -- stands a training of your own: it runs unchanged, with its own terminal and exit code, on this host or in
     the image that is named before. With --from nothing runs: files of other tools are read. With --executor slurm the
-    node of a cluster measures; its engine has to have the image, and the measurement comes back (docs/cluster.md).
+    node of a cluster measures; its engine has to have the image, and the measurement comes back (docs/cluster.md). With
+    --nodes N besides it trains over N nodes, when they have shown by an all-reduce that they add right.
 
     Exit codes: 0 measured, 2 usage or a file that cannot be read, 3 engine or disk, 5 the training failed.
     """
     from envbuild.errors import InputError
 
     image, words = wishing.split(image, command or [])
-    if executor == "slurm" or detach:
+    if executor == "slurm" or detach or nodes > 1:
         wishing.need_image(image, words, python=python, reads=bool(read))
     if read or deepspeed is not None:
         reading.read_files(read or [], deepspeed, out, json=json, measured=image or python or shlex.join(words))
@@ -168,8 +175,13 @@ def profile(
         bench = opt.workbench_with(project, host, {"engine.kind": engine, "executor.kind": executor})
         if cluster.on_cluster(bench, detach=detach):
             how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
-            sending.profile(bench, ctx, image, row, wish, out, how)
+            if nodes > 1:
+                sending.spread(bench, ctx, image, row, wish, nodes, per_node, out, how)
+            else:
+                sending.profile(bench, ctx, image, row, wish, out, how)
             return
+    if nodes > 1 or per_node is not None:
+        raise InputError("--nodes and --ranks-per-node go with an image and --executor slurm: this host is one node")
     if (image is None) == (python is None):
         raise InputError(
             "profile takes an image, --python PATH, or a command behind --" if image is None

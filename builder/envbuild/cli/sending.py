@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from envbuild.cli import cluster
+from envbuild.cli import cluster, output
 from envbuild.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,12 +34,48 @@ def profile(
     from envbuild.pipeline.cluster import row_of
     from envbuild.pipeline.works import Work
 
+    _need_name(bench, image)
     row = row_of(bench, image, row)
-    _need(bench, image, wish, row)
+    _need_config(bench, wish, row)
     # Behind -- stands a command of the user's own.
     argv = ("profile", *_options(bench, ctx), "--json", image)
     work = Work(name=image, row=row, argv=argv, inputs=_inputs(wish))
     cluster.carry_out(bench, "profile", [work], how, out=out.expanduser().absolute() if out is not None else None)
+
+
+def spread(
+    bench: Workbench,
+    ctx: typer.Context,
+    image: str,
+    row: str | None,
+    wish: Wish,
+    nodes: int,
+    per_node: int | None,
+    out: Path | None,
+    how: How,
+) -> None:
+    """Measure a training over several nodes, each of which has the image."""
+    import datetime
+    import secrets
+
+    from envbuild.cli import lines
+    from envbuild.executors.ranks import UNTRIED
+    from envbuild.pipeline import spread as pipeline
+    from envbuild.pipeline.cluster import row_of
+
+    _need_name(bench, image)
+    if any(each.startswith(("--host=", "--engine=")) for each in typed(ctx)):
+        raise InputError(
+            "--host and --engine are of one node", hint="What opens an image on every node: [slurm] container."
+        )
+    row = row_of(bench, image, row)
+    planned = pipeline.plan(
+        bench, image, row, wish, nodes=nodes, per_node=per_node, seed=secrets.randbelow(1009), program=lines.program(),
+        now=datetime.datetime.now(datetime.timezone.utc), out=out.expanduser().absolute() if out is not None else None,
+    )  # fmt: skip
+    if (kind := bench.site.slurm.container) in UNTRIED:
+        output.narrate(f"warning: [slurm] container = {kind}: written from its manual, and never run by us")
+    cluster.submit(bench, planned, how)
 
 
 def compare(
@@ -52,30 +88,40 @@ def compare(
 
     if not are_images(base):
         raise InputError(f"{base} is a file, and {candidate} an image", hint="Compare two of the same kind.")
+    for image in (base, candidate):
+        _need_name(bench, image)
     row = one_row(bench, (base, candidate))
-    for image, wish in zip((base, candidate), wishes, strict=True):
-        _need(bench, image, wish, row)
+    for wish in wishes:
+        _need_config(bench, wish, row)
     argv = ("compare", *_options(bench, ctx), "--json", "--", base, candidate)
     work = Work(name=f"{base} {candidate}", row=row, argv=argv, inputs=_inputs(wishes[0]))
     cluster.carry_out(bench, "compare", [work], how)
 
 
-def _need(bench: Workbench, image: str, wish: Wish, row: str | None) -> None:
-    """Find out before anything waits in a queue what can be found out here.
+def _need_name(bench: Workbench, image: str) -> None:
+    """Find out before anything waits in a queue whether an image can be called so.
 
     Raises:
-        InputError: No image could have that name, or nothing could train with that ds_config.
+        InputError: It cannot.
     """
     from envbuild.pipeline.names import is_reference
-    from envbuild.pipeline.training_config import training_config
 
     if image not in bench.matrix.environments and not is_reference(image):
         rows = ", ".join(bench.matrix.environments)
         raise InputError(f"{image!r} is neither a row nor the name of an image", hint=f"Rows: {rows}")
-    accelerator = bench.matrix.get(row).accelerator if row is not None else "cpu"
+
+
+def _need_config(bench: Workbench, wish: Wish, row: str | None) -> None:
+    """Find out before anything waits in a queue whether something can train with that ds_config.
+
+    Raises:
+        InputError: Nothing can.
+    """
+    from envbuild.pipeline.training_config import training_config
+
     training_config(
-        wish.ds_config, accelerator=accelerator, settings=wish.settings, micro_batch=wish.micro_batch,
-        disk=str(wish.disk) if wish.disk else None,
+        wish.ds_config, accelerator=bench.matrix.get(row).accelerator if row is not None else "cpu",
+        settings=wish.settings, micro_batch=wish.micro_batch, disk=str(wish.disk) if wish.disk else None,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ the manuals of pyxis 0.20 (``srun --help``), enroot 3.5 (``doc/cmd/start.md``) a
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ class Launch:
         per_node: Processes on a node: one for each of its GPUs.
         interface: The network interface that nodes reach one another by; the libraries choose without it.
         host: Docker's endpoint on the nodes; without it they look for it as envbuild does.
+        said: The folder for what the ranks say.
+        ports: Where the ports begin that ranks meet at: two launches of one job do not want the same.
     """
 
     container: str
@@ -40,11 +43,18 @@ class Launch:
     gpus: bool = False
     interface: str | None = None
     host: str | None = None
+    said: str = "ranks"
+    ports: int = 20000
 
     @property
     def world(self) -> int:
         """All processes."""
         return self.nodes * self.per_node
+
+
+def again(launch: Launch, argv: tuple[str, ...], *, said: str, ports: int) -> Launch:
+    """The same ranks with another program, later in the same job."""
+    return dataclasses.replace(launch, argv=argv, said=said, ports=ports)
 
 
 def gpus_of(gres: str | None) -> int:
@@ -54,14 +64,14 @@ def gpus_of(gres: str | None) -> int:
 
 
 def srun(launch: Launch, script: Path) -> tuple[str, ...]:
-    """The line that starts every rank; what they say goes into ``ranks/`` of the current folder, by their number."""
+    """The line that starts every rank; what they say goes into a folder of the current one, by their number."""
     own: tuple[str, ...] = ()
     if launch.container == "pyxis":
         mounts = f"{launch.inside}:{PLACE}:ro,{script}:{script}:ro"
         own = (f"--container-image={launch.image}", f"--container-mounts={mounts}", "--no-container-mount-home")
     return (
         "srun", f"--nodes={launch.nodes}", f"--ntasks-per-node={launch.per_node}", "--kill-on-bad-exit=1",
-        "--output=ranks/%t.json", "--error=ranks/%t.txt", *own, "sh", str(script),
+        f"--output={launch.said}/%t.json", f"--error={launch.said}/%t.txt", *own, "sh", str(script),
     )  # fmt: skip
 
 
@@ -76,7 +86,7 @@ def rank(launch: Launch) -> str:
         "# One rank of a run of envbuild's, on the node that Slurm chose for it.",
         "set -eu",
         'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"',
-        'export MASTER_ADDR="$SLURM_LAUNCH_NODE_IPADDR" MASTER_PORT="$((20000 + SLURM_JOB_ID % 10000))"',
+        f'export MASTER_ADDR="$SLURM_LAUNCH_NODE_IPADDR" MASTER_PORT="$(({launch.ports} + SLURM_JOB_ID % 10000))"',
     ]
     if launch.container == "docker":
         # As for every command of envbuild: what is said, Docker's own socket, the one that `make demo` makes.

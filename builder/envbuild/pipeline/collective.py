@@ -15,8 +15,10 @@ from envbuild import executors, process, store
 from envbuild.errors import EngineError, InputError
 from envbuild.executors import ranks, slurm
 from envbuild.executors.ranks import Launch
-from envbuild.model import Finding, Severity
+from envbuild.model import Environment, Finding, Severity
 from envbuild.pipeline import cluster
+from envbuild.pipeline.names import names
+from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.sizes import parse_size
 from envbuild.pipeline.workbench import Workbench
 from envbuild.pipeline.works import Work
@@ -53,33 +55,65 @@ def plan(
     Raises:
         InputError: It is not known which row the image is of, or the site's settings are not enough for it.
     """
+    env = row_of_nodes(bench, image, row)
+    planned = cluster.plan(
+        bench, "smoke", [Work(name=image, row=env.name, argv=())], program=program, now=now
+    )  # fmt: skip
+    launch = launch_of(bench, env, image, planned.folder.path, nodes=nodes, seed=seed, timeout=timeout)
+    argv = (
+        "collective", "--json", f"--world={launch.world}", f"--nodes={nodes}", f"--seed={seed}",
+        f"--timeout={timeout}", "--", *ranks.srun(launch, planned.folder.path / "rank.sh"),
+    )  # fmt: skip
+    return over_nodes(planned, launch, argv, files_of(launch))
+
+
+def row_of_nodes(bench: Workbench, image: str, row: str | None) -> Environment:
+    """The row that says what a node is asked for.
+
+    Raises:
+        InputError: It is not known which row the image is of.
+    """
     if row is None:
         raise InputError(f"{image} does not say which row it is", hint="Say it: --row ENV")
-    env, site = bench.matrix.get(row), bench.site.slurm
-    planned = cluster.plan(
-        bench, "smoke", [Work(name=image, row=row, argv=())], program=program, now=now
-    )  # fmt: skip
+    return bench.matrix.get(row)
+
+
+def launch_of(
+    bench: Workbench, env: Environment, image: str, folder: Path, *, nodes: int, seed: int, timeout: float,
+    per_node: int | None = None,
+) -> Launch:  # fmt: skip
+    """How the ranks of an all-reduce are started: one for each GPU of a node; on the CPU one, or as many as are said.
+
+    Raises:
+        InputError: The site's settings are not enough for the row.
+    """
+    site = bench.site.slurm
     gpus = ranks.gpus_of(slurm.resources(site, env).gres) if env.accelerator == "cuda" else 0
-    launch = Launch(
-        container=site.container, image=image, inside=planned.folder.path / "inside", nodes=nodes, per_node=gpus or 1,
+    if image in bench.matrix.environments:
+        # An engine on a node knows images by their names; a row's is what its current inputs build.
+        image = names(env, prepare(bench, image, checked=False).rendering.id8, bench.site.registry.name).proven
+    return Launch(
+        container=site.container, image=image, inside=folder / "inside", nodes=nodes, per_node=per_node or gpus or 1,
         shm_bytes=parse_size(env.shm_size), gpus=bool(gpus), interface=site.interface,
         host=bench.site.engine.host,
         argv=rank_argv(ranks.PLACE, env.accelerator, seed=seed, timeout=timeout),
     )  # fmt: skip
-    task = executors.Task(
-        name=image,
-        argv=(
-            "collective", "--json", f"--world={launch.world}", f"--nodes={nodes}", f"--seed={seed}",
-            f"--timeout={timeout}", "--", *ranks.srun(launch, planned.folder.path / "rank.sh"),
-        ),
-    )  # fmt: skip
+
+
+def files_of(launch: Launch) -> tuple[tuple[str, str], ...]:
+    """What its ranks need in the run's folder."""
+    return ("rank.sh", ranks.rank(launch)), (f"inside/{PROGRAM}", program_text())
+
+
+def over_nodes(
+    planned: cluster.Planned, launch: Launch, argv: tuple[str, ...], files: tuple[tuple[str, str], ...]
+) -> cluster.Planned:
+    """A run of one task that gets several nodes; ``argv`` is what envbuild does on the first of them."""
     (array,) = planned.run.submissions
     *head, script = array.argv
-    array = array.model_copy(
-        update={"argv": (*head, f"--nodes={nodes}", f"--ntasks-per-node={launch.per_node}", script)}
-    )
-    run = planned.run.model_copy(update={"tasks": (task,), "submissions": (array,)})
-    files = (("rank.sh", ranks.rank(launch)), (f"inside/{PROGRAM}", program_text()))
+    asked = (*head, f"--nodes={launch.nodes}", f"--ntasks-per-node={launch.per_node}", script)
+    tasks = tuple(task.model_copy(update={"argv": argv}) for task in planned.run.tasks)
+    run = planned.run.model_copy(update={"tasks": tasks, "submissions": (array.model_copy(update={"argv": asked}),)})
     return dataclasses.replace(planned, run=run, files=files)
 
 

@@ -19,6 +19,7 @@ from envbuild.profile.document import (
     Launch,
     Made,
     Measurement,
+    Node,
     Origins,
     StructuralCollective,
     Structure,
@@ -47,6 +48,7 @@ class About:
         probe: Hash of the programs that measured.
         origin: ``probe`` or ``command``.
         made: With what it was started; None where a user's own command trained.
+        nodes: The hosts of a training over several; its lines say which each is of.
     """
 
     accelerator: str
@@ -63,6 +65,7 @@ class About:
     interval: int | None = None
     command: str | None = None
     made: Made | None = None
+    nodes: tuple[Node, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -102,7 +105,7 @@ def measurement_of(lines: Sequence[dict[str, Any]], about: About) -> Measurement
         {
             "image": about.image, "row": about.row, "model": about.model, "probe": about.probe,
             "config": config_hash(config) if config else None, "hardware": about.hardware,
-            "world_size": len(ranks) or None, "nodes": 1, "accelerator": about.accelerator,
+            "world_size": len(ranks) or None, "nodes": len(about.nodes) or 1, "accelerator": about.accelerator,
             "deepspeed": versions.get("deepspeed"), "torch": versions.get("torch"), "nccl": _nccl(ranks),
         }
     )  # fmt: skip
@@ -155,6 +158,7 @@ def _launch(
             "interval": about.interval,
             "samples_per_step": batch,
             "tokens_per_step": batch * about.tokens if batch and about.tokens else None,
+            "nodes": about.nodes,
             "ranks": rows,
             "samples": samples_of(samples, start),
             "communication": _communication(list(ranks.values()), end),
@@ -181,7 +185,7 @@ def _rank(
     return Rank(
         rank=number,
         local_rank=about_rank.get("local_rank"),
-        node=0,
+        node=about_rank.get("node", 0),
         device=device.get("name") if isinstance(device, dict) else None,
         steps=_steps(lines, start, trace),
         memory=Memory.model_validate(memory),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envbuild.profile.document import Unavailable
@@ -11,45 +12,64 @@ from envbuild.profile.figures import Samples, Series
 
 _GPU_SERIES = ("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz", "gpu_memory_clock_hz", "gpu_power_watts",
                "gpu_temperature_celsius", "pcie_receive", "pcie_send")  # fmt: skip
+# Two of the sampler's intervals (profiler/sampling.py), in seconds.
+_BEATS = 1.0
 _ON_GPU = "there is no GPU: nothing is copied between host and device"
 
 
 def samples_of(samples: Sequence[Mapping[str, Any]], start: float) -> Samples:
-    """Columns of what was sampled; ``start`` is the launch's, in seconds since 1970."""
-    columns: dict[tuple[str, int | None, str | None], dict[int, float]] = defaultdict(dict)
+    """Columns of what was sampled; ``start`` is the launch's, in seconds since 1970.
 
-    def put(place: int, kind: str, value: float | None, rank: int | None = None, device: str | None = None) -> None:
-        if value is not None:
-            columns[(kind, rank, device)][place] = value
-
-    for place, sample in enumerate(samples):
-        put(place, "cpu_percent", sample.get("cpu_percent"))
-        put(place, "host_memory_bytes", sample.get("host_memory_bytes"))
-        for rank in sample["ranks"]:
-            for kind in ("process_cpu_percent", "process_memory_bytes"):
-                put(place, kind, rank.get(kind), rank=rank["rank"])
-        for name, rates in sample["disks"].items():
-            for kind, rate in zip(("disk_read", "disk_write"), rates or (), strict=False):
-                put(place, kind, rate, device=name)
-        for name, rates in sample["networks"].items():
-            for kind, rate in zip(("network_receive", "network_send"), rates or (), strict=False):
-                put(place, kind, rate, device=name)
-        for index, gpu in enumerate(sample["gpus"]):
-            for kind, value in gpu.items():
-                put(place, kind, value, rank=index, device=f"cuda:{index}")
+    Where several programs have sampled, each with its own beat, the axis is that of the first one, and every other
+    sample stands at the nearest time of it.
+    """
+    columns: dict[tuple[str, int | None, str | None, int], dict[int, float]] = defaultdict(dict)
+    axis = [sample["at"] for sample in samples if sample.get("of") == samples[0].get("of")]
+    for sample in samples:
+        place, node = _nearest(axis, sample["at"]), sample.get("node", 0)
+        if place is None:
+            continue
+        for kind, value, rank, device in _figures(sample):
+            if value is not None:
+                columns[(kind, rank, device, node)][place] = value
     series = tuple(
         Series.model_validate(
             {
                 "kind": kind,
                 "rank": rank,
                 "device": device,
-                "node": 0,
-                "values": [values.get(place) for place in range(len(samples))],
+                "node": node,
+                "values": [values.get(place) for place in range(len(axis))],
             }
         )
-        for (kind, rank, device), values in columns.items()
+        for (kind, rank, device, node), values in columns.items()
     )
-    return Samples(at=tuple(round(sample["at"] - start, 3) for sample in samples), series=series)
+    return Samples(at=tuple(round(at - start, 3) for at in axis), series=series)
+
+
+def _figures(sample: Mapping[str, Any]) -> Iterator[tuple[str, float | None, int | None, str | None]]:
+    """Everything in a sample: what it is, how much, whose, and of which device."""
+    for kind in ("cpu_percent", "host_memory_bytes"):
+        yield kind, sample.get(kind), None, None
+    for rank in sample["ranks"]:
+        for kind in ("process_cpu_percent", "process_memory_bytes"):
+            yield kind, rank.get(kind), rank["rank"], None
+    for kinds, rates_of in ((("disk_read", "disk_write"), "disks"), (("network_receive", "network_send"), "networks")):
+        for name, rates in sample[rates_of].items():
+            for kind, rate in zip(kinds, rates or (), strict=False):
+                yield kind, rate, None, name
+    for index, gpu in enumerate(sample["gpus"]):
+        rank = sample["gpu_ranks"].get(index) if "gpu_ranks" in sample else index
+        for kind, value in gpu.items():
+            yield kind, value, rank, f"cuda:{index}"
+
+
+def _nearest(axis: Sequence[float], at: float) -> int | None:
+    """The place on the axis that is nearest; None where it is further away than two beats."""
+    place = bisect.bisect_left(axis, at)
+    near = [each for each in (place - 1, place) if 0 <= each < len(axis)]
+    best = min(near, key=lambda each: abs(axis[each] - at), default=None)
+    return best if best is not None and abs(axis[best] - at) <= _BEATS else None
 
 
 def unavailable_of(

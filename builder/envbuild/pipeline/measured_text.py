@@ -45,13 +45,16 @@ def _steps(launch: Launch) -> Iterator[str]:
     count = max(len(rank.steps.number) for rank in launch.ranks) - launch.warmup
     yield f"{launch.pass_}: {slowest * 1000:.1f} ms a step (median of {count}, slowest of {len(seconds)} ranks){rate}"
     names = list(dict.fromkeys(name for rank in launch.ranks for name in rank.steps.parts))
-    yield "  rank  " + "  ".join(f"{name:>10}" for name in (*names, "other"))
-    for rank, whole in zip(launch.ranks, seconds, strict=True):
+    nodes = [launch.nodes[rank.node or 0].name if (rank.node or 0) < len(launch.nodes) else "" for rank in launch.ranks]
+    several = len(set(nodes)) > 1
+    yield "  rank  " + "  ".join(f"{name:>10}" for name in (*names, "other")) + ("  node" if several else "")
+    for rank, whole, node in zip(launch.ranks, seconds, nodes, strict=True):
         # Means: of a checkpoint every tenth step the median would be none.
         means = [_mean(launch, rank, name) for name in names]
         total = _mean(launch, rank, None)
         cells = [f"{value * 1000:8.1f}ms" for value in (*means, max(0.0, total - sum(means)))]
-        yield f"  {rank.rank:<4}  " + "  ".join(cells) if whole else f"  {rank.rank:<4}  -"
+        where = f"  {node}" if several else ""
+        yield (f"  {rank.rank:<4}  " + "  ".join(cells) if whole else f"  {rank.rank:<4}  -") + where
 
 
 def _mean(launch: Launch, rank: Rank, name: str | None) -> float:

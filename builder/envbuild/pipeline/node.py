@@ -37,8 +37,10 @@ def carry_out(folder: RunFolder, environ: Mapping[str, str]) -> int:
     attempt = folder.attempt(number, _number(environ, "SLURM_RESTART_COUNT", "0") + 1)
     name = environ.get("SLURMD_NODENAME") or socket.gethostname()
     job = f"{environ.get('SLURM_ARRAY_JOB_ID', '?')}_{number}"
+    # All of them, as Slurm shortens it: n[1-2].
+    shown = environ.get("SLURM_JOB_NODELIST") if environ.get("SLURM_JOB_NUM_NODES", "1") != "1" else None
     store.make_folder(attempt.path)
-    attempt.begin(Node(node=name, job=job, began=_now(), envbuild=__version__))
+    attempt.begin(Node(node=shown or name, job=job, began=_now(), envbuild=__version__))
     done = _done_before(attempt)
     if done is not None or attempt.number > ATTEMPTS:
         code = done.code if done is not None else ENGINE

@@ -20,7 +20,7 @@ PASSES: tuple[Pass, ...] = ("timing", "comms", "trace", "parity")
 # Tokens of a sequence, by the name of the model: profiler/models.py has the rest.
 MODELS = {"tiny": 64, "small": 128, "base": 256, "large": 512, "1b": 1024, "7b": 2048}
 # Of the proof's programs, those that the profiler loads.
-_SHARED = ("common.py", "surroundings.py", "zero3.py", "zero3_seen.py", "zero3_watch.py")
+PROBES = ("common.py", "surroundings.py", "zero3.py", "zero3_seen.py", "zero3_watch.py")
 _LEAST_SECONDS = 30.0
 
 
@@ -81,7 +81,7 @@ def profiler_folder() -> Path:
 def profiler_hash() -> str:
     """SHA-256 (hex) over the programs that measure: what another one measured is compared with a warning only."""
     digest = hashlib.sha256()
-    paths = [*sorted(profiler_folder().rglob("*.py")), *(probes_folder() / name for name in _SHARED)]
+    paths = [*sorted(profiler_folder().rglob("*.py")), *(probes_folder() / name for name in PROBES)]
     for path in paths:
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode() + content)

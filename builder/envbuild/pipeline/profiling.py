@@ -124,7 +124,8 @@ def profile_image(bench: Workbench, subject: Subject, wish: Wish) -> Measurement
         about, image=evidence.digest_of(subject.info.id) or subject.info.id, row=subject.env.name,
         made=made_of(wish, subject.config.values, image=subject.ref),
     )  # fmt: skip
-    return _measurement(bench, subject.ref, outcome_of(subject.env, result), about)
+    outcome = outcome_of(subject.env, result)
+    return measurement(bench, subject.ref, outcome, read_lines(outcome.stdout), about)
 
 
 def hardware_of(bench: Workbench, subject: Subject, label: str | None) -> Hardware:
@@ -157,7 +158,7 @@ def profile_python(bench: Workbench, python: str, accelerator: str | None, wish:
     about = dataclasses.replace(
         _about(wish, config, device, hardware), made=made_of(wish, config.values, python=argv[0])
     )
-    return _measurement(bench, argv[0], outcome, about)
+    return measurement(bench, argv[0], outcome, read_lines(outcome.stdout), about)
 
 
 def python_argv(python: str, accelerator: str | None, wish: Wish) -> tuple[tuple[str, ...], TrainingConfig, str]:
@@ -213,8 +214,14 @@ def _about(wish: Wish, config: TrainingConfig, accelerator: str, hardware: Hardw
     )  # fmt: skip
 
 
-def _measurement(bench: Workbench, name: str, outcome: Outcome, about: About) -> Measurement:
-    lines = read_lines(outcome.stdout)
+def measurement(
+    bench: Workbench, name: str, outcome: Outcome, lines: list[dict[str, Any]], about: About
+) -> Measurement:  # fmt: skip
+    """What the profiler's lines come to.
+
+    Raises:
+        GateError: The training did not come to its end; the message says which rank, and its last words (exit 5).
+    """
     end = next(iter(of_kind(lines, "end")), None)
     if outcome.exit_code == 0 and end is not None and not outcome.timed_out:
         return measurement_of(lines, about)

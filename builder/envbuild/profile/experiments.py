@@ -89,6 +89,10 @@ class Answer:
     costs: tuple[str, ...] = ()
 
 
+# What a command looks at, and on which machines it runs: no change of the training.
+_WHERE = frozenset({"--pass", "--executor", "--nodes", "--ranks-per-node"})
+
+
 def choose(
     measured: Measurement, found: Sequence[Found], made: Made | None, *, obstacle: str | None = None
 ) -> tuple[tuple[Experiment, ...], tuple[Left, ...]]:
@@ -149,7 +153,7 @@ def change_of(command: str) -> Change | None:
             env += [] if value.partition("=")[0] in _TALK else [value]
         elif word in ("--data", "--threads", "--checkpoint-every"):
             one[word] = value
-        elif word != "--pass":
+        elif word not in _WHERE:
             return None
     if one.get("--data", "synthetic") != "synthetic":
         return None

@@ -183,20 +183,39 @@ def straggler(view: View) -> Answer:
     score = middle / slowest if slowest else 1.0
     if skew < SKEW[0] or score >= 1 - SKEW[0]:
         return Cleared(rule="straggler", evidence=f"the slowest rank ({rank}) is {percent(max(skew, 0.0))} behind")
+    where, mates = _place(view, rank, own, middle * (1 + SKEW[0]))
     return Found(
-        rule="straggler", title=f"rank {rank} is slower than the others", share=min(1.0, skew),
+        rule="straggler", share=min(1.0, skew),
+        title=f"node {where} is slower than the others" if mates else f"rank {rank}{where} is slower than the others",
         confidence="high" if score < SCORE or skew >= SKEW[1] else "medium",
         evidence=(
             f"rank {rank} works {seconds(slowest)} of a step by itself, the median rank {seconds(middle)}",
             f"its score is {score:.2f} (1 is the median; below {SCORE} is a straggler)",
+            *(
+                (f"all ranks of {where} are slow ({', '.join(map(str, mates))}), and none of another node is",)
+                if mates
+                else ()
+            ),
         ),
         why="the others wait for it in the next collective, so their times look like slow communication",
         experiment=(
-            "Exchange the ranks' machines or GPUs: if the slow rank moves along, it is the hardware. The slow rank is "
+            (f"Leave the node out: ENVBUILD_SLURM_OPTIONS=--exclude={where}. " if mates else "")
+            + "Exchange the ranks' machines or GPUs: if the slow rank moves along, it is the hardware. It is "
             "the one that waits least in collectives."
         ),
         commands=(view.command("--pass", "comms"),),
     )  # fmt: skip
+
+
+def _place(view: View, slowest: int, own: dict[int, float], limit: float) -> tuple[str, tuple[int, ...]]:
+    """The node of the slowest rank; and that node's ranks, where they are slow and no other is: then it is the node."""
+    nodes = summary.nodes(view.measurement)
+    name = nodes.get(slowest)
+    if name is None:
+        return "", ()
+    slow = {rank for rank, work in own.items() if work > limit}
+    mates = tuple(sorted(rank for rank in own if nodes.get(rank) == name))
+    return (name, mates) if len(mates) > 1 and slow == set(mates) else (f" (node {name})", ())
 
 
 def _work(view: View) -> dict[int, float]:

@@ -240,3 +240,14 @@ def startup_seconds(measurement: Measurement) -> float | None:
 def transports(measurement: Measurement) -> frozenset[str]:
     """What the ranks talk over."""
     return frozenset(each for launch in measurement.launches for each in launch.communication.transports)
+
+
+def nodes(measurement: Measurement) -> dict[int, str]:
+    """The node of each rank, where there are several; empty where there is one, or nobody knows."""
+    found: dict[int, str] = {}
+    for launch in measurement.launches:
+        for rank in launch.ranks:
+            if rank.node is not None:
+                known = launch.nodes[rank.node].name if rank.node < len(launch.nodes) else f"node {rank.node}"
+                found.setdefault(rank.rank, known)
+    return found if len(set(found.values())) > 1 else {}

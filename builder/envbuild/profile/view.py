@@ -10,6 +10,9 @@ from envbuild.profile import summary
 from envbuild.profile.document import Measurement
 from envbuild.profile.summary import Traffic
 
+# Options of profile that go with one node.
+ONE_NODE = frozenset({"--checkpoint-every", "--disk"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -86,8 +89,15 @@ class View:
         return next((each.seconds for each in summary.shares(self.measurement) if each.name == name), None)
 
     def command(self, *options: str) -> str:
-        """A run of the same training with something changed."""
-        return shlex.join(("envbuild", "profile", self.target, *options, "--json"))
+        """A run of the same training with something changed, over as many nodes, where profile does that."""
+        key = self.measurement.key
+        spread: tuple[str, ...] = ()
+        if (key.nodes or 1) > 1 and not ONE_NODE.intersection(options):
+            own = (key.world_size or 0) // (key.nodes or 1)
+            # On GPUs a node has one for each, which the cluster is asked for.
+            each = ("--ranks-per-node", str(own)) if key.accelerator == "cpu" and own > 1 else ()
+            spread = ("--executor", "slurm", "--nodes", str(key.nodes), *each)
+        return shlex.join(("envbuild", "profile", self.target, *spread, *options, "--json"))
 
 
 def percent(value: float) -> str:

@@ -6,6 +6,9 @@ This file imports neither torch nor DeepSpeed, so it lives whatever they do. It 
 neither a network, a home, nor a user name. Progress goes to stderr. On stdout: a line ``launch``, the ranks' own lines
 (``rank``, ``step``, ``pass``, ``error``), the node's ``sample`` lines, and at last ``end``, which says how each rank
 ended. Exit code: 0 when every rank came to its end, 1 otherwise; what was measured is printed either way.
+
+With --join it starts one rank of a training over several nodes, whose number and meeting place the environment says
+(RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Of a node's ranks the first one samples the node.
 """
 
 import argparse
@@ -59,6 +62,24 @@ class Progress:
             sys.stderr.flush()
 
 
+def _joined(options):
+    """Who the one rank is that this program starts, from what the cluster says; None where it starts them all."""
+    if not options.join:
+        return None
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    return {name: os.environ[name] for name in names}
+
+
+def _environment(options, zero3, place, wanted, number, port, scratch):
+    if place is None:
+        return zero3._environment(options, wanted, number, port, scratch)
+    environment = zero3._environment(options, options.join, number, port, scratch)
+    environment.update(place)
+    if "GLOO_SOCKET_IFNAME" not in os.environ:
+        environment.pop("GLOO_SOCKET_IFNAME")  # the loopback leads to no other node
+    return environment
+
+
 def _rank_class(zero3):
     class Rank(zero3.Rank):
         """A child process as the proof's, with another program."""
@@ -84,15 +105,17 @@ def _rank_class(zero3):
 
 def _measure(options, config, parts, scratch, print_line):
     common, zero3, sampling = parts
-    wanted = options.ranks or zero3._visible_gpus(min(120.0, options.timeout))
+    place = _joined(options)
+    wanted = 1 if place else options.ranks or zero3._visible_gpus(min(120.0, options.timeout))
     with open(os.path.join(scratch, "config.json"), "w") as stream:
         json.dump(config, stream)
     os.mkdir(os.path.join(scratch, "extensions"))
     port = zero3._free_port()
-    ranks = [_rank_class(zero3)(number, scratch) for number in range(wanted)]
+    numbers = [int(place["RANK"])] if place else range(wanted)
+    ranks = [_rank_class(zero3)(number, scratch) for number in numbers]
     passed = ["--scratch", scratch, "--config", os.path.join(scratch, "config.json")]
     for name in ("probes", "accelerator", "passes", "model", "steps", "warmup", "seed", "length", "timeout",
-                 "checkpoint_every", "slow_data", "slow_rank", "straggle", "straggler"):  # fmt: skip
+                 "checkpoint_every", "slow_data", "slow_rank", "straggle", "straggler", "join"):  # fmt: skip
         passed += ["--" + name.replace("_", "-"), str(getattr(options, name))]
     if options.unobserved:
         passed.append("--unobserved")
@@ -101,12 +124,12 @@ def _measure(options, config, parts, scratch, print_line):
     end = {"timed_out": False, "stuck": None, "ranks_started": wanted}
     progress = Progress(ranks)
     sampler = sampling.Sampler(lambda: {rank.number: rank.process.pid for rank in ranks if rank.process}, progress,
-                               options.nvml)  # fmt: skip
+                               options.nvml, whole=place is None or place["LOCAL_RANK"] == "0")  # fmt: skip
     end["gpus"] = sampler.gpus.reason
     since = time.monotonic()
     try:
         for rank in ranks:
-            environment = zero3._environment(options, wanted, rank.number, port, scratch)
+            environment = _environment(options, zero3, place, wanted, rank.number, port, scratch)
             if options.threads:
                 environment["OMP_NUM_THREADS"] = str(options.threads)
             environment.setdefault("NCCL_DEBUG", "INFO")
@@ -186,6 +209,7 @@ def _options():
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--env", action="append", default=[], help="NAME=VALUE for the ranks")
     parser.add_argument("--nvml", default="", help="nvidia-ml-py's pynvml.py")
+    parser.add_argument("--join", type=int, default=0, help="one rank of many; so many are on each node")
     parser.add_argument("--unobserved", action="store_true", help="whole steps only: what measuring costs")
     parser.add_argument("--jit", action="store_true", help="ops may be compiled at run time")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for everything")
@@ -194,14 +218,16 @@ def _options():
 
 def main():
     options = _options()
-    if options.accelerator == "cpu" and options.ranks < 1:
+    if options.accelerator == "cpu" and options.ranks < 1 and not options.join:
         options.ranks = 2
     common, zero3, surroundings = (_load(name, options.probes) for name in ("common", "zero3", "surroundings"))
     print_line = Printer(common.claim_stdout(), common)
     signal.signal(signal.SIGTERM, _stop)  # as PID 1 of a container the default would be to ignore it
     began = time.monotonic()
     arguments = {name: value for name, value in vars(options).items() if name not in ("config", "nvml", "probes")}
-    print_line("launch", schema=SCHEMA, started=time.time(), arguments=arguments, surroundings=surroundings.measure())
+    node = os.environ.get("SLURMD_NODENAME", "") if options.join else None
+    print_line("launch", schema=SCHEMA, started=time.time(), arguments=arguments, surroundings=surroundings.measure(),
+               node=node)  # fmt: skip
     scratch, end, error = None, {"ranks": []}, None
     try:
         scratch = tempfile.mkdtemp(prefix="envbuild-profile-")

@@ -28,7 +28,8 @@ def _load(name, folder=_HERE):
     return module
 
 
-collectives, hooks, models, parity = (_load(name) for name in ("collectives", "hooks", "models", "parity"))
+clocks, collectives, hooks = (_load(name) for name in ("clocks", "collectives", "hooks"))
+models, parity = (_load(name) for name in ("models", "parity"))
 parts, recorder, tracing = (_load(name) for name in ("parts", "recorder", "tracing"))
 
 
@@ -213,6 +214,12 @@ def compared(job, name):
     return figures
 
 
+def _compare_clocks(job):
+    # Before the first step and behind the last: what they drift shows, too.
+    if job.options.join:
+        job.lines.write("clock", rank=job.rank, rounds=clocks.rounds(job.torch, job.device))
+
+
 def run(job):
     job.meet()
     torch = job.torch
@@ -231,10 +238,12 @@ def run(job):
     job.common.attempt(about, "backend", lambda: str(torch.distributed.get_backend()))
     job.common.attempt(about, "device", lambda: job.seen.device(torch, job.device if job.cuda else "cpu"))
     job.lines.write("rank", **about)
+    _compare_clocks(job)
     for name in job.options.passes.split(","):
         figures = compared(job, name) if name == "parity" else measured(job, name)
         job.lines.write("pass", **dict(figures, **{"pass": name}), rank=job.rank)
     job.phases.enter("close")
+    _compare_clocks(job)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -243,7 +252,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("--report", "--phase", "--scratch", "--probes", "--config", "--accelerator", "--passes", "--model"):
         parser.add_argument(name, required=True)
-    for name in ("--steps", "--warmup", "--seed", "--length", "--checkpoint-every", "--slow-rank", "--straggler"):
+    for name in ("--steps", "--warmup", "--seed", "--length", "--checkpoint-every", "--slow-rank", "--straggler",
+                 "--join"):  # fmt: skip
         parser.add_argument(name, type=int, required=True)
     for name in ("--timeout", "--slow-data", "--straggle"):
         parser.add_argument(name, type=float, required=True)

@@ -16,6 +16,8 @@ _SHARE_EVERY = 10
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SECTOR = 512  # /proc/diskstats counts in these, whatever the disk's are (Documentation/admin-guide/iostats.rst)
+# A host's other end of a container's network: what goes through it goes through a card, too, or stays on the host.
+_NO_NETWORKS = ("veth", "docker", "br-", "cni", "podman", "virbr")
 _NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 
 
@@ -58,12 +60,13 @@ def disks():
 
 
 def networks():
-    """Bytes received and sent by each interface but the loopback."""
+    """Bytes received and sent by each interface that leads to another machine."""
     found = {}
     for line in _lines("/proc/net/dev")[2:]:
         name, _, rest = line.partition(":")
         words = rest.split()
-        if name.strip() != "lo" and len(words) > 8:
+        own = name.strip() == "lo" or name.strip().startswith(_NO_NETWORKS)
+        if not own and len(words) > 8:
             found[name.strip()] = (int(words[0]), int(words[8]))
     return found
 
@@ -145,21 +148,31 @@ def _load_nvml(path):
     return module
 
 
+class NoGpus:
+    """Those of a node that somebody else asks."""
+
+    reason = None
+
+    def read(self):
+        return []
+
+
 class Sampler(threading.Thread):
     """Calls ``tell`` with a sample every half second.
 
     Args:
         pids: A function that gives the process of each rank so far.
         tell: Gets each sample, a dictionary.
+        whole: The node's own figures, too: not where somebody else on this node says them.
     """
 
-    def __init__(self, pids, tell, nvml_path="", interval=INTERVAL):
+    def __init__(self, pids, tell, nvml_path="", interval=INTERVAL, whole=True):
         super().__init__(name="sampler", daemon=True)
-        self._pids, self._tell, self._interval = pids, tell, interval
+        self._pids, self._tell, self._interval, self._whole = pids, tell, interval, whole
         self._over = threading.Event()
         self._last = None
         self._number = 0
-        self.gpus = Gpus(nvml_path)
+        self.gpus = Gpus(nvml_path) if whole else NoGpus()
 
     def run(self):
         began = time.monotonic()
@@ -179,12 +192,14 @@ class Sampler(threading.Thread):
         now = time.monotonic()
         pids = self._pids()
         seen = {
-            "cpu": host_cpu(),
-            "disks": disks(),
-            "networks": networks(),
+            "cpu": host_cpu() if self._whole else None,
+            "disks": disks() if self._whole else {},
+            "networks": networks() if self._whole else {},
             "processes": {rank: process_cpu(pid) for rank, pid in pids.items()},
         }
-        sample = {"at": time.time(), "host_memory_bytes": memory_used(), "ranks": [], "disks": {}, "networks": {}}
+        sample = {"at": time.time(), "host_memory_bytes": None, "ranks": [], "disks": {}, "networks": {}}
+        if self._whole:
+            sample["host_memory_bytes"] = memory_used()
         before, seconds = self._last or (None, None)
         self._last = (seen, now)
         seconds = now - seconds if seconds else None

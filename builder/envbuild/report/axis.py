@@ -155,8 +155,12 @@ def _label(each: Series, launch: Launch) -> str:
     several = len({other.node for other in launch.samples.series}) > 1
     of = [
         f"rank {each.rank}" if each.rank is not None else None,
-        f"node {each.node}" if each.node is not None and several else None,
+        f"node {_node(each.node, launch)}" if each.node is not None and several else None,
         each.device,
     ]
     where = ", ".join(word for word in of if word)
     return spoken(each.kind) + (f" ({where})" if where else "")
+
+
+def _node(place: int, launch: Launch) -> str:
+    return launch.nodes[place].name if place < len(launch.nodes) else str(place)

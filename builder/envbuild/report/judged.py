@@ -12,6 +12,9 @@ from envbuild.profile.statistics import Spread
 from envbuild.report import words
 from envbuild.report.model import Column, Section, Table, Value
 
+# Of many nodes the first; the file has all of them.
+_MOST_NODES = 32
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
@@ -114,6 +117,13 @@ def _times(found: comparing.Comparison, name: str) -> list[Table]:
     return tables
 
 
+def _nodes(measurement: Measurement) -> str | None:
+    """How many there are, and what a cluster calls them."""
+    names = dict.fromkeys(each.name for launch in measurement.launches for each in launch.nodes)
+    count = _text(measurement.key.nodes)
+    return f"{count or len(names)}: {', '.join(list(names)[:_MOST_NODES])}" if names else count
+
+
 def key(measurement: Measurement, base: Base | None, name: str) -> Section:
     """What was measured: image, versions, hardware, and the resolved ds_config beside the baseline's."""
     about = measurement.key
@@ -121,7 +131,7 @@ def key(measurement: Measurement, base: Base | None, name: str) -> Section:
     origin = measurement.origin
     rows: list[tuple[str, Value]] = [
         ("row", about.row), ("image", about.image), ("ds_config (SHA-256)", about.config), ("model", about.model),
-        ("accelerator", about.accelerator), ("ranks", _text(about.world_size)), ("nodes", _text(about.nodes)),
+        ("accelerator", about.accelerator), ("ranks", _text(about.world_size)), ("nodes", _nodes(measurement)),
         ("DeepSpeed", about.deepspeed), ("torch", about.torch), ("NCCL", about.nccl), ("CPU", hardware.cpu),
         ("CPUs", _text(hardware.cpus)),
         ("host memory", words.figure(hardware.memory_bytes, "bytes") if hardware.memory_bytes is not None else None),

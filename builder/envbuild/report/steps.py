@@ -109,6 +109,7 @@ def _by_rank(measurement: Measurement, name: str) -> list[Table]:
         whole, measured = row["step"], [value for part in parts if (value := row[part]) is not None]
         row[_OWN] = max(0.0, whole - sum(measured)) if whole is not None and measured else None
     columns = ["step", "median step", *parts, *([_OWN] if parts else [])]
+    nodes = summary.nodes(measurement)
     # The slowest first: of a thousand ranks those are drawn.
     order = numbers if len(numbers) <= 48 else sorted(numbers, key=lambda each: -(found[each]["step"] or 0))
     drawn = columns[2:] or ["step"]
@@ -123,8 +124,12 @@ def _by_rank(measurement: Measurement, name: str) -> list[Table]:
             columns=(
                 Column(name="rank", unit="count"),
                 *(Column(name=each.replace("_", " "), unit="seconds") for each in columns),
+                *((Column(name="node"),) if nodes else ()),
             ),
-            rows=tuple((number, *(found[number][each] for each in columns)) for number in order),
+            rows=tuple(
+                (number, *(found[number][each] for each in columns), *((nodes.get(number),) if nodes else ()))
+                for number in order
+            ),
             notes=(f"Of {len(numbers)} ranks the 48 slowest are drawn.",) if len(numbers) > 48 else (),
             charts=(Chart(kind="bars", title="The mean step of every rank, and its parts", lines=tuple(lines)),),
             folded=len(numbers) > 16,
