@@ -47,6 +47,7 @@ class World:
     prefix: str
     patch: pytest.MonkeyPatch
     layer: str = ""
+    project: Path = REPOSITORY
 
     def __post_init__(self) -> None:
         keys.make(self.folder / "farm.pem")
@@ -70,7 +71,7 @@ class World:
             "trust.keys": [str(self.folder / "farm.pub")] if trusts else None,
             "signing.key": str(self.folder / "farm.pem") if signs else None,
         }
-        return Workbench(project_folder=REPOSITORY, settings={k: v for k, v in settings.items() if v})
+        return Workbench(project_folder=self.project, settings={k: v for k, v in settings.items() if v})
 
     def image(self, *sizes: int, base: str | None = None, target: str | None = None) -> ImageInfo:
         """An image of layers that nobody has, the row's by its labels; named as a build would name it."""
@@ -159,6 +160,6 @@ class World:
     def start(self, home: str, *arguments: str) -> subprocess.Popen[bytes]:
         """The command in a process of its own."""
         env = {**os.environ, "ENVBUILD_HOME": str(self.folder / home), "ENVBUILD_REGISTRY_NAME": self.prefix}
-        argv = [sys.executable, "-m", "envbuild", *arguments, "--project", str(REPOSITORY)]
+        argv = [sys.executable, "-m", "envbuild", *arguments, "--project", str(self.project)]
         argv += ["--engine", self.engine.kind]
         return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
