@@ -7,6 +7,7 @@ against a run without, counts against counts.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import statistics
 import time
@@ -24,6 +25,7 @@ from envbuild.profile.bottleneck import diagnose
 from envbuild.profile.document import Launch, Measurement
 from envbuild.profiler import models
 from proving import Cli, wait_for
+from throttled import disk_of, throttle
 
 Measure = Callable[..., Measurement]
 SCRIPT = """
@@ -201,6 +203,45 @@ def test_a_straggler_is_seen_and_named(measure: Measure) -> None:
     waited = {rank.rank: statistics.fmean(v or 0 for v in rank.steps.inside["communication"]) for rank in launch.ranks}
     assert waited[0] > 2 * waited[1], "the other one waits for it"
     assert first(slow) == "straggler"
+
+
+def test_a_throttled_disk_under_an_offload_to_nvme_is_seen_and_named_first(
+    start: Callable[..., Any], engine: DockerEngine, proven: dict[str, object], tmp_path: Path, store_home: Path
+) -> None:
+    limit = 20_000_000
+    disk = store_home / f"swapped-{tmp_path.name}"
+    disk.mkdir()
+    others = {each.id for each in engine.containers(RUN_LABEL)}
+    running = start(
+        "profile", "cpu", "--pass", "timing", "--warmup", "1", "--steps", "3", "--ranks", "1", "--model", "mini",
+        "--seq", "8", "--micro-batch", "1", "--set", "gradient_accumulation_steps=1", "--disk", str(disk),
+        "--set", "zero_optimization.offload_optimizer.device=nvme", "--set", "zero_optimization.sub_group_size=1",
+        "-o", str(tmp_path / "m.json"), "-q",
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (new := [each for each in engine.containers(RUN_LABEL) if each.id not in others]):
+        assert time.monotonic() < deadline and running.poll() is None, "there is no container"
+        time.sleep(0.1)
+    # Long before anything is swapped: torch and DeepSpeed are imported first.
+    throttle(new[0].id, disk_of(disk), limit)
+    _, said = running.communicate(timeout=180)
+    shutil.rmtree(disk)
+    assert running.returncode == 0, said
+    measured = files.read(tmp_path / "m.json")
+    steps = launch_of(measured, "timing").ranks[0].steps
+    for number in range(1, 4):
+        read, written, seen, wait = (
+            column[number] or 0
+            for column in (steps.disk["swap_read"], steps.disk["swap_write"], steps.disk["process_read"],
+                           steps.inside["swap"])
+        )  # fmt: skip
+        # Weights, gradients and two moments of what is larger than 1 MiB go both ways; the kernel saw them pass.
+        assert written == pytest.approx(read, rel=0.1) and seen >= 0.9 * read
+        # Each way has a limit of its own, and the kernel lets a little go ahead.
+        assert 0 < (read + written) / wait < 2.5 * limit, "the throttle's, and no page cache's"
+        assert wait <= (steps.seconds[number] or 0)
+    found = diagnose(measured).found[0]
+    assert found.rule == "swap" and found.confidence == "high" and "MB/s" in found.evidence[1], found
 
 
 def test_the_threads_of_a_rank_are_told(measure: Measure) -> None:

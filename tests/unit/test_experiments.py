@@ -157,6 +157,10 @@ def test_the_plan_has_every_launch_in_its_order_and_a_least_time(bench: Any) -> 
     assert [argv[1] for argv in experimenting.foreseen(bench, ready[0])][:4] == ["250.0", "0.0", "0.0", "250.0"]
     # Three experiments of ten launches: imports, coming together, and six steps of a second.
     assert experimenting.seconds(slow(), ready) == pytest.approx(3 * 10 * (3 + 1 + 6))
+    # A measurement that knows the whole run counts the container and DeepSpeed's own start, too.
+    told = slow()
+    whole = told.launches[0].model_copy(update={"seconds": 9.0, "outside": 12.0})
+    assert experimenting.seconds(told.model_copy(update={"launches": (whole,)}), ready) == pytest.approx(3 * 10 * 21)
 
 
 def test_an_interrupted_experiment_goes_on_and_a_finished_one_is_told_again(bench: Any) -> None:

@@ -23,7 +23,7 @@ from envbuild.pipeline.profile_wish import MODELS, Wish, argv_of, profiler_folde
 from envbuild.pipeline.training_config import training_config
 from envbuild.profile import files, schema
 from envbuild.profile.document import Hardware
-from envbuild.profiler import collectives, hooks, models, parts, tracing
+from envbuild.profiler import collectives, hooks, models, parts, swapping, tracing
 
 FILES = sorted(profiler_folder().rglob("*.py"))
 UNDER_TEST = {"deepspeed", "torch", "pynvml"}
@@ -104,10 +104,10 @@ def test_the_hooks_see_each_step_of_the_optimizer_once(clock: Any) -> None:
 
     for name in ("forward", "backward", "allreduce_gradients", "save_checkpoint", "step"):
         setattr(Hooked, name, getattr(Engine, name))
-    watched = hooks.Hooks(clock)
+    watched = hooks.Hooks(clock, swapping.Swaps(clock))
     seen: list[Any] = []
     watched.before = lambda engine: None if seen else clock.start()
-    watched.after_step = lambda engine: seen.append((clock.end()[2:], watched.take_timers()))
+    watched.after_step = lambda engine: seen.append((clock.end()[2], watched.seen({"optimizer_kernel": 1.0})))
     watched.install(Hooked)
     watched.install(Hooked)
     engine = Hooked()
@@ -116,9 +116,96 @@ def test_the_hooks_see_each_step_of_the_optimizer_once(clock: Any) -> None:
         engine.backward("loss")
         engine.step()
     assert len(seen) == engine.global_steps == 3
-    for (spent, inside), timers in seen:
-        assert set(spent) == {"forward", "backward", "reduction", "optimizer"} and set(inside) == {"optimizer_kernel"}
-        assert timers == {"optimizer_step": 5.0}
+    for spent, beside in seen:
+        assert set(spent) == {"forward", "backward", "reduction", "optimizer"}
+        assert set(beside["cpu"]) == set(beside["inside"]) == {"optimizer_kernel"}, "it swaps nothing"
+        assert beside["timers"] == {"optimizer_step": 5.0}
+
+
+@pytest.mark.parametrize("zero", [True, False], ids=["under ZeRO", "without ZeRO"])
+def test_the_cpu_time_of_the_optimizers_kernel_is_that_of_all_threads(
+    clock: Any, monkeypatch: pytest.MonkeyPatch, zero: bool
+) -> None:
+    used = iter([10.0, 13.0])
+    monkeypatch.setattr(parts.time, "process_time", lambda: next(used))
+
+    class Hooked(Engine):
+        pass
+
+    for name in ("forward", "backward", "step"):
+        setattr(Hooked, name, getattr(Engine, name))
+    engine = Hooked(accumulation=1)
+    if not zero:
+        engine.optimizer.step = engine.optimizer.optimizer.step
+        del engine.optimizer.optimizer
+        Hooked.step = lambda self: self.optimizer.step()  # type: ignore[method-assign]
+    watched = hooks.Hooks(clock, swapping.Swaps(clock))
+    watched.install(Hooked)
+    clock.start()
+    engine.forward("batch")
+    engine.step()
+    _, _, _, inside = clock.end()
+    assert inside == {"optimizer_kernel": 1.0} and clock.cpu == {"optimizer_kernel": 3.0}
+    clock.end()
+    assert clock.cpu == {}
+
+
+class Handle:
+    """As async_io's: the waiting is done at the end, and a method may be made of others."""
+
+    def async_pread(self, buffer: Any, path: str, offset: int = 0) -> int:
+        return 0
+
+    def async_pwrite(self, buffer: Any, path: str, offset: int = 0) -> int:
+        return 0
+
+    def sync_pread(self, buffer: Any, path: str) -> int:
+        self.async_pread(buffer, path)
+        return self.wait()
+
+    def wait(self) -> int:
+        return 1
+
+
+def test_waiting_for_the_swappers_disk_is_timed_once_and_its_bytes_are_counted(clock: Any) -> None:
+    class Own(Handle):
+        pass
+
+    for name in ("async_pread", "async_pwrite", "sync_pread", "wait"):
+        setattr(Own, name, getattr(Handle, name))
+    buffer = SimpleNamespace(numel=lambda: 100, element_size=lambda: 4)
+    swaps = swapping.Swaps(clock)
+    engine = Engine()
+    swaps.install(engine)
+    assert swaps.reason == swapping.NOTHING and swaps.take()[0] is None
+    handle = Own()
+    engine.optimizer.optimizer_swapper = SimpleNamespace(aio_handle=handle, buffers=[1], aio_config={})
+    parameter = SimpleNamespace(nvme_swapper=SimpleNamespace(aio_handle=Own, aio_read_handle=Own()))
+    engine.module = SimpleNamespace(parameters=lambda: [parameter, parameter])
+    for _ in range(2):
+        swaps.install(engine)
+    swaps.install(Engine())
+    assert swaps.reason is None, "another engine that swaps nothing takes nothing back"
+    clock.start()
+    assert handle.async_pread(buffer, "a", 0) == 0 and handle.async_pwrite(buffer=buffer, path="b") == 0
+    assert handle.wait() == 1 and handle.sync_pread(buffer, "c") == 1
+    with clock.part("checkpoint"):
+        handle.async_pwrite(buffer, "not the swapper's")
+    seconds, moved = swaps.take()
+    # Four calls, of which each took a second; what one of them calls is in its own second.
+    assert seconds == 4.0 and (moved["swap_read"], moved["swap_write"]) == (800, 400)
+    seconds, moved = swaps.take()
+    assert seconds == 0.0 and (moved["swap_read"], moved["swap_write"]) == (0, 0)
+    # The kernel keeps an account of its own, where it keeps one.
+    assert {"process_read", "process_write"} <= set(moved) or swapping.accounted() is None
+
+
+def test_a_swapper_whose_handle_is_not_known_is_said_and_never_a_zero() -> None:
+    swaps = swapping.Swaps(parts.Clock())
+    engine = Engine()
+    engine.optimizer.optimizer_swapper = SimpleNamespace(aio_handle=object())
+    swaps.install(engine)
+    assert swaps.take()[0] is None and "no handle that is known" in (swaps.reason or "")
 
 
 def test_a_collective_that_is_made_of_others_counts_once_and_a_wait_is_waited_for() -> None:
@@ -261,7 +348,8 @@ def lines(*, losses: float = 0.0, ratio: float = 1.0) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = [{"kind": "launch", "schema": "envbuild.probe.profile/1"}]
     for rank in (0, 1):
         made.append(
-            {"kind": "rank", "rank": rank, "local_rank": rank, "threads": 1, "backend": "gloo",
+            {"kind": "rank", "rank": rank, "local_rank": rank, "backend": "gloo",
+             "cores": {"threads": 1, "asked": None, "cpus": 4, "affinity": [0, 1, 2, 3]},
              "device": {"name": "cpu"},
              "versions": {"torch": "2.13.0+cpu", "deepspeed": "0.19.8"},
              "seconds": {"import": 3.0 + rank, "rendezvous": 1.0, "first_collective": 0.5 * rank}}
@@ -272,7 +360,9 @@ def lines(*, losses: float = 0.0, ratio: float = 1.0) -> list[dict[str, Any]]:
                 made.append(
                     {"kind": "step", "pass": name, "rank": rank, "number": number, "at": began + 1 + number,
                      "seconds": 1.0, "parts": {"forward": 0.5, **({"checkpoint": 0.25} if number == 2 else {})},
-                     "inside": inside, "loss": "nan" if number == 2 else 1.0, "gradient_norm": None}
+                     "inside": {**inside, "swap": 0.125}, "cpu": {"optimizer_kernel": 0.5},
+                     "disk": {"swap_read": 1 << 20, "swap_write": 0} if number else {},
+                     "loss": "nan" if number == 2 else 1.0, "gradient_norm": None}
                 )  # fmt: skip
             report: dict[str, Any] = {"kind": "pass", "pass": name, "rank": rank, "started": began + rank}
             if name == "parity":
@@ -286,7 +376,8 @@ def lines(*, losses: float = 0.0, ratio: float = 1.0) -> list[dict[str, Any]]:
                 row = {"op": "all_reduce", "count": 2, "bytes": 800, "message_bytes": 400, "group_size": 2,
                        "seconds": 0.5 if name == "comms" else None}  # fmt: skip
                 report |= {
-                    "warmup": 1, "steps": 2, "collectives": [row], "config": {"stage": 3},
+                    "warmup": 1, "steps": 2, "collectives": [row], "config": {"stage": 3}, "ended": began + 20 + rank,
+                    "swap": None if name == "timing" else "no handle",
                     "memory": {"host_peak_bytes": 1000 + rank},
                     "structure": {"parameters": 50, "host_tensor_bytes": 600,
                                   "devices": {"parameters": "cpu", "optimizer": None}},
@@ -303,7 +394,7 @@ def lines(*, losses: float = 0.0, ratio: float = 1.0) -> list[dict[str, Any]]:
 
 ABOUT = About(
     accelerator="cpu", hardware=Hardware(cpus=2), probe="p", envbuild="1", model="tiny", tokens=64, micro_batch=2,
-    accumulation=2, seed=1,
+    accumulation=2, seed=1, seconds=80.0,
 )  # fmt: skip
 
 
@@ -330,6 +421,15 @@ def test_the_lines_become_a_measurement_that_its_schema_takes() -> None:
     assert comms.ranks[0].steps.inside["communication"] == (0.25,) * 3
     assert (timing.communication.startup_seconds, timing.communication.import_seconds) == (1.5, 4.0)
     assert [len(launch.samples.at) for launch in measured.launches] == [1, 1, 0]
+    assert steps.inside["swap"] == (0.125,) * 3 and steps.cpu["optimizer_kernel"] == (0.5,) * 3
+    assert steps.disk == {"swap_read": (None, 1 << 20, 1 << 20), "swap_write": (None, 0, 0)}
+    cores = timing.ranks[1].cores
+    assert (cores.threads, cores.asked, cores.cpus, cores.sharers) == (1, None, 4, 2)
+    assert {each.figure: each.reason for each in comms.unavailable}["inside.swap"] == "no handle"
+    # A pass of 21 seconds; the last one does not say when it ended, so nobody knows what is outside.
+    assert [(launch.seconds, launch.outside) for launch in measured.launches] == [(21.0, None)] * 2 + [(None, None)]
+    ended = [line | {"ended": 320.0} if line.get("pass") == "parity" else line for line in lines()]
+    assert {launch.outside for launch in measurement_of(ended, ABOUT).launches} == {80.0 - 21 - 21 - 20}
     assert "cpu_percent" not in {series.kind for series in timing.samples.series}
     absent = {each.figure for each in timing.unavailable}
     assert {"gpu_percent", "moved.h2d", "memory.gpu_peak_bytes", "collectives.seconds", "network_send"} <= absent
@@ -337,6 +437,7 @@ def test_the_lines_become_a_measurement_that_its_schema_takes() -> None:
     assert parity.structure.parity[0].passed and measured.notes == ("OpenMP threads of a rank: 1",)
     told = "\n".join(summary(measured))
     assert "1000.0 ms a step (median of 2, slowest of 2 ranks), 512 tokens/s" in told and "plain torch's" in told
+    assert "rank 0 waits 125.0 ms a step for the offload's disk: 1.0 MiB read, 0 B written" in told
 
 
 @pytest.mark.parametrize(("losses", "ratio"), [(2e-5, 1.0), (0.0, 2.0), (0.0, 0.0), (0.0, 1.0001)])

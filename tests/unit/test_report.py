@@ -161,6 +161,15 @@ def test_the_figures_are_those_of_the_measurement() -> None:
     assert [row[2] for row in found["m1-loss"].rows[:2]] == [6.0, 5.5] and math.isnan(found["m1-loss"].rows[2][1])  # type: ignore[arg-type]
 
 
+def test_the_disk_of_an_offload_has_a_table_of_what_was_asked_for_and_what_passed() -> None:
+    swapped = {"inside": {"swap": [9.0, 0.5]}, "disk": {"swap_read": [1, 4096], "swap_write": [1, 2048]}}
+    shown = reported(measurement({"ranks": [rank(0, [9.0, 1.0], steps=swapped)], "warmup": 1}))
+    # The warm-up does not count, and what the kernel saw was not measured.
+    assert tables(shown)["m1-swapped"].rows == ((0, 4096.0, 2048.0, None, None),)
+    assert ("swap", 0.5, 0.5) in tables(shown)["m1-inside"].rows
+    assert "m1-swapped" not in tables(reported(full()))
+
+
 def test_what_was_not_measured_is_said_with_its_reason_and_never_drawn() -> None:
     report = reported(full())
     said = missing(report)

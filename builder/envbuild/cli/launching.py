@@ -20,7 +20,7 @@ RoundsOption = Annotated[
     int, typer.Option("--rounds", min=1, max=1000, help="With images: rounds of two launches; 10 decide.")
 ]
 ModelOption = Annotated[
-    str, typer.Option("--model", metavar="tiny|small|base|large|1b|7b", autocompletion=models, help="With images.")
+    str, typer.Option("--model", metavar="tiny|mini|small|base|large|1b|7b", autocompletion=models, help="With images.")
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--ds-config", metavar="FILE", help="With images: what both of them train with.")

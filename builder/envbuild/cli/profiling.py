@@ -34,7 +34,7 @@ def passes(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def models(ctx: typer.Context, incomplete: str) -> list[str]:
     """The models, for completion."""
-    return [name for name in ("tiny", "small", "base", "large", "1b", "7b") if name.startswith(incomplete)]
+    return [name for name in ("tiny", "mini", "small", "base", "large", "1b", "7b") if name.startswith(incomplete)]
 
 
 def profile(
@@ -61,7 +61,8 @@ def profile(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", metavar="tiny|small|base|large|1b|7b", autocompletion=models, help="What trains.")
+        str,
+        typer.Option("--model", metavar="tiny|mini|small|base|large|1b|7b", autocompletion=models, help="What trains."),
     ] = "tiny",
     ds_config: Annotated[
         Path | None,

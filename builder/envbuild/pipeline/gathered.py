@@ -65,7 +65,7 @@ def _local(lines: Sequence[Line]) -> int | None:
 
 def _moved(line: Line, ahead: float) -> Line:
     """A line whose times are the first node's."""
-    return {**line, **{name: line[name] - ahead for name in ("at", "started") if line.get(name) is not None}}
+    return {**line, **{name: line[name] - ahead for name in ("at", "started", "ended") if line.get(name) is not None}}
 
 
 def _end(ends: Sequence[Mapping[str, Any]]) -> Line:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envbuild.pipeline.measured_parity import parity_of
+from envbuild.pipeline.measured_ranks import rank_of
 from envbuild.pipeline.measured_samples import samples_of, unavailable_of
 from envbuild.profile.document import (
     Communication,
@@ -24,17 +25,8 @@ from envbuild.profile.document import (
     StructuralCollective,
     Structure,
 )
-from envbuild.profile.figures import Collective, Memory, Operator, Rank, Steps
 
 SCHEMA = "envbuild.probe.profile/1"
-_PARTS = ("data_wait", "forward", "backward", "reduction", "optimizer", "checkpoint")
-# What goes over the wires for each byte of the message (NCCL's tests, doc/PERFORMANCE.md): in a group of n ranks
-# 2(n-1)/n of an all-reduce, (n-1)/n of these, and all of any other.
-_REDUCED = frozenset({"all_reduce", "all_reduce_coalesced", "inference_all_reduce"})
-_SPREAD = frozenset(
-    {"all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce_scatter", "reduce_scatter_tensor",
-     "all_to_all", "all_to_all_single"}
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +37,7 @@ class About:
         accelerator: ``cpu`` or ``cuda``.
         model: Name and size, as the key carries it.
         tokens: Of one sample; None where a user's own command trained.
+        seconds: From starting the container to its end; None where nobody took the time.
         probe: Hash of the programs that measured.
         origin: ``probe`` or ``command``.
         made: With what it was started; None where a user's own command trained.
@@ -59,6 +52,7 @@ class About:
     row: str | None = None
     model: str | None = None
     tokens: int | None = None
+    seconds: float | None = None
     micro_batch: int | None = None
     accumulation: int | None = None
     seed: int | None = None
@@ -94,9 +88,12 @@ def measurement_of(lines: Sequence[dict[str, Any]], about: About) -> Measurement
         passes[line["pass"]].append(line)
     ordered = sorted(passes.items(), key=lambda each: min(line["started"] for line in each[1]))
     starts = [min(line["started"] for line in reports) for _, reports in ordered]
+    spans = [_span(reports) for _, reports in ordered]
+    known = [span for span in spans if span is not None]
+    outside = max(0.0, about.seconds - sum(known)) if about.seconds and len(known) == len(spans) else None
     launches = tuple(
-        _launch(name, reports, lines, about, start, until)
-        for (name, reports), start, until in zip(ordered, starts, [*starts[1:], float("inf")], strict=True)
+        _launch(name, reports, lines, about, start, until).model_copy(update={"seconds": span, "outside": outside})
+        for (name, reports), start, until, span in zip(ordered, starts, [*starts[1:], float("inf")], spans, strict=True)
     )
     ranks = of_kind(lines, "rank")
     versions = ranks[0]["versions"] if ranks else {}
@@ -115,6 +112,12 @@ def measurement_of(lines: Sequence[dict[str, Any]], about: About) -> Measurement
     return Measurement(key=key, origin=origin, config=config, launches=launches, notes=(*about.notes, *_threads(ranks)))
 
 
+def _span(reports: Sequence[Mapping[str, Any]]) -> float | None:
+    """From the first rank's start of a pass to the last one's end."""
+    ends = [line["ended"] for line in reports if line.get("ended") is not None]
+    return max(0.0, max(ends) - min(line["started"] for line in reports)) if len(ends) == len(reports) else None
+
+
 def config_hash(config: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of a resolved ds_config: equal settings are equal hashes."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -122,7 +125,7 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 def _threads(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     """How many threads torch and the CPU's optimizer have, which the slowest rank's times depend on."""
-    counts = sorted({rank["threads"] for rank in ranks if rank.get("threads")})
+    counts = sorted({threads for rank in ranks if (threads := (rank.get("cores") or {}).get("threads"))})
     return [f"OpenMP threads of a rank: {' or '.join(map(str, counts))}"] if counts else []
 
 
@@ -142,7 +145,7 @@ def _launch(
             steps[line["rank"]].append(line)
     samples = [line for line in of_kind(lines, "sample") if start <= line["at"] < until]
     rows = tuple(
-        _rank(report, ranks.get(report["rank"], {}), steps[report["rank"]], samples, start, about)
+        rank_of(report, ranks, steps[report["rank"]], samples, start, about.accelerator)
         for report in sorted(reports, key=lambda each: int(each["rank"]))
     )
     batch = None
@@ -163,93 +166,9 @@ def _launch(
             "samples": samples_of(samples, start),
             "communication": _communication(list(ranks.values()), end),
             "structure": _structure(reports, name),
-            "unavailable": unavailable_of(name, about.accelerator, samples, end),
+            "unavailable": unavailable_of(name, about.accelerator, samples, end, reports),
         }
     )
-
-
-def _rank(
-    report: Mapping[str, Any], about_rank: Mapping[str, Any], lines: Sequence[Mapping[str, Any]],
-    samples: Sequence[Mapping[str, Any]], start: float, about: About,
-) -> Rank:  # fmt: skip
-    number = report["rank"]
-    device = about_rank.get("device")
-    shares = [
-        each["proportional_bytes"]
-        for sample in samples
-        for each in sample["ranks"]
-        if each["rank"] == number and each.get("proportional_bytes") is not None
-    ]
-    memory = {**(report.get("memory") or {}), "host_share_peak_bytes": max(shares, default=None)}
-    trace = report.get("trace") or {}
-    return Rank(
-        rank=number,
-        local_rank=about_rank.get("local_rank"),
-        node=about_rank.get("node", 0),
-        device=device.get("name") if isinstance(device, dict) else None,
-        steps=_steps(lines, start, trace),
-        memory=Memory.model_validate(memory),
-        collectives=tuple(_collective(row) for row in report.get("collectives") or ()),
-        operators=tuple(_operator(row, about) for row in trace.get("operators") or ()),
-    )
-
-
-def _steps(lines: Sequence[Mapping[str, Any]], start: float, trace: Mapping[str, Any]) -> Steps:
-    """Columns of a rank's steps. A part that a step did not have (a checkpoint) took it no time."""
-    if not lines:
-        return Steps()
-    parts = [name for name in _PARTS if any(name in line["parts"] for line in lines)]
-    inside = {
-        name: tuple(line["inside"].get(name, 0.0) for line in lines)
-        for name in ("communication", "optimizer_kernel")
-        if any(name in line["inside"] for line in lines)
-    }
-    moved = {}
-    device = trace.get("device")
-    if device:
-        count = len(lines)
-        # One trace is of all its steps: each has its share.
-        inside |= {name: (seconds / count,) * count for name, seconds in device["seconds"].items()}
-        moved = {name: (size // count,) * count for name, size in device["bytes"].items()}
-    return Steps.model_validate(
-        {
-            "number": [line["number"] for line in lines],
-            "at": [round(line["at"] - start, 6) for line in lines],
-            "seconds": [line["seconds"] for line in lines],
-            "parts": {name: [line["parts"].get(name, 0.0) for line in lines] for name in parts},
-            "inside": inside,
-            "moved": moved,
-            "loss": _column(lines, "loss"),
-            "gradient_norm": _column(lines, "gradient_norm"),
-        }
-    )
-
-
-def _column(lines: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    values = [line.get(name) for line in lines]
-    return values if any(value is not None for value in values) else []
-
-
-def _collective(row: Mapping[str, Any]) -> Collective:
-    seconds, size = row["seconds"], row["group_size"]
-    factor = _wires(row["op"], size) if size else None
-    known = bool(seconds and factor and row["bytes"])
-    return Collective(
-        op=row["op"], count=row["count"], bytes=row["bytes"], message_bytes=row["message_bytes"], group_size=size,
-        seconds=seconds, time=None if seconds is None else "measured",
-        bus_bandwidth=factor * row["bytes"] / seconds if known and factor else None,
-        bandwidth="computed" if known else None,
-    )  # fmt: skip
-
-
-def _wires(op: str, size: int) -> float:
-    return (2 if op in _REDUCED else 1) * (size - 1) / size if op in _REDUCED | _SPREAD else 1.0
-
-
-def _operator(row: Mapping[str, Any], about: About) -> Operator:
-    name = "".join(letter if letter.isprintable() else "?" for letter in row["name"])
-    device = row["device_seconds"] if about.accelerator == "cuda" else None
-    return Operator(name=name, count=row["count"], seconds=max(0.0, row["seconds"]), device_seconds=device)
 
 
 def _communication(ranks: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> Communication:

@@ -73,7 +73,11 @@ def _nearest(axis: Sequence[float], at: float) -> int | None:
 
 
 def unavailable_of(
-    name: str, accelerator: str, samples: Sequence[Mapping[str, Any]], end: Mapping[str, Any]
+    name: str,
+    accelerator: str,
+    samples: Sequence[Mapping[str, Any]],
+    end: Mapping[str, Any],
+    reports: Sequence[Mapping[str, Any]],
 ) -> tuple[Unavailable, ...]:
     """What a pass on this device cannot show, so that nobody takes a gap for a zero."""
     found: list[tuple[str, str]] = []
@@ -90,6 +94,7 @@ def unavailable_of(
             (figure, "it is seen by the trace pass only: --pass trace")
             for figure in ("inside.h2d", "inside.d2h", "moved.h2d", "moved.d2h", "inside.exposed_communication")
         ]
+    found += [("inside.swap", reason) for reason in dict.fromkeys(r["swap"] for r in reports if r.get("swap"))]
     if name in ("timing", "trace"):
         found.append(("collectives.seconds", "timing a collective takes its overlap away: --pass comms"))
     if not any(sample["gpus"] for sample in samples):

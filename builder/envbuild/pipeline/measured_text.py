@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from envbuild.pipeline.sizes import format_size
 from envbuild.profile.document import Launch, Measurement
-from envbuild.profile.figures import Rank
+from envbuild.profile.figures import Disk, Rank
 
 _TOP = 5
 
@@ -55,6 +55,27 @@ def _steps(launch: Launch) -> Iterator[str]:
         cells = [f"{value * 1000:8.1f}ms" for value in (*means, max(0.0, total - sum(means)))]
         where = f"  {node}" if several else ""
         yield (f"  {rank.rank:<4}  " + "  ".join(cells) if whole else f"  {rank.rank:<4}  -") + where
+    yield from _swapping(launch)
+
+
+def _swapping(launch: Launch) -> Iterator[str]:
+    """What the rank that waits longest waits for the offload's disk."""
+    names: tuple[Disk, Disk] = ("swap_read", "swap_write")
+    waits = {
+        rank.rank: statistics.fmean(known)
+        for rank in launch.ranks
+        if (known := [each for each in _counted(launch, rank.steps.inside.get("swap", ())) if each is not None])
+    }
+    if not waits:
+        return
+    number, wait = max(waits.items(), key=lambda each: each[1])
+    steps = next(rank.steps for rank in launch.ranks if rank.rank == number)
+    columns = [[each or 0 for each in _counted(launch, steps.disk.get(name, ()))] for name in names]
+    read, written = (int(statistics.fmean(column)) if column else 0 for column in columns)
+    yield (
+        f"  rank {number} waits {wait * 1000:.1f} ms a step for the offload's disk: "
+        f"{format_size(read)} read, {format_size(written)} written"
+    )
 
 
 def _mean(launch: Launch, rank: Rank, name: str | None) -> float:

@@ -18,7 +18,7 @@ from envbuild.pipeline.training_config import TrainingConfig
 Pass = Literal["timing", "comms", "trace", "parity"]
 PASSES: tuple[Pass, ...] = ("timing", "comms", "trace", "parity")
 # Tokens of a sequence, by the name of the model: profiler/models.py has the rest.
-MODELS = {"tiny": 64, "small": 128, "base": 256, "large": 512, "1b": 1024, "7b": 2048}
+MODELS = {"tiny": 64, "mini": 64, "small": 128, "base": 256, "large": 512, "1b": 1024, "7b": 2048}
 # Of the proof's programs, those that the profiler loads.
 PROBES = ("common.py", "surroundings.py", "zero3.py", "zero3_seen.py", "zero3_watch.py")
 _LEAST_SECONDS = 30.0

@@ -224,7 +224,7 @@ def measurement(
     """
     end = next(iter(of_kind(lines, "end")), None)
     if outcome.exit_code == 0 and end is not None and not outcome.timed_out:
-        return measurement_of(lines, about)
+        return measurement_of(lines, dataclasses.replace(about, seconds=outcome.seconds))
     error = GateError(_failure(name, outcome, end, lines), hint=_hint(outcome, end))
     error.causes = of_training(bench, end or {}, ())
     raise error

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from envbuild.profile import rules_machine, rules_ranks
+from envbuild.profile import rules_machine, rules_offload, rules_ranks
 from envbuild.profile.document import Measurement
 from envbuild.profile.view import Abstained, Answer, Cleared, Found, View
 
@@ -23,8 +23,8 @@ RULES: tuple[tuple[str, Callable[[View], Answer]], ...] = (
     ("transport", rules_ranks.transport),
     ("straggler", rules_ranks.straggler),
     ("copies", rules_machine.copies),
-    ("optimizer", rules_machine.optimizer),
-    ("swap", rules_machine.swap),
+    ("optimizer", rules_offload.optimizer),
+    ("swap", rules_offload.swap),
     ("memory", rules_machine.memory),
     ("checkpoint", rules_machine.checkpoint),
 )

@@ -168,6 +168,9 @@ class Launch(Frozen):
 
     Attributes:
         nodes: The hosts, where they are known; ``node`` of a rank and of a series is a place in it.
+        seconds: Of the whole pass: making the engine, its steps, and closing it.
+        outside: Of the run's time, what belongs to none of its passes: starting the container and the processes,
+            importing, coming together, ending.
         warmup: How many of each rank's first steps are not to be counted.
         interval: Steps between two checkpoints; None where none is made.
         samples_per_step, tokens_per_step: Of all ranks together.
@@ -176,6 +179,8 @@ class Launch(Frozen):
     pass_: Pass = Field("timing", alias="pass")
     started: AwareDatetime | None = None
     turn: Turn | None = None
+    seconds: Seconds | None = None
+    outside: Seconds | None = None
     seed: Seed | None = None
     warmup: Count = 0
     interval: Several | None = None

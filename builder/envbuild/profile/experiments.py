@@ -210,8 +210,13 @@ def _word(value: Any) -> str:
 
 
 def launch_seconds(measured: Measurement) -> float | None:
-    """What one launch takes at least: importing, coming together, and its steps; None where nobody knows."""
+    """What one launch takes; of a measurement that does not tell, importing, coming together and its steps at least.
+
+    Returns None where nobody knows.
+    """
     for launch in summary.timed(measured):
+        if launch.seconds is not None and launch.outside is not None:
+            return launch.seconds + launch.outside
         steps = summary.step_seconds(launch.model_copy(update={"warmup": 0}))
         talk = launch.communication
         return sum(steps) + (talk.import_seconds or 0.0) + (talk.startup_seconds or 0.0)

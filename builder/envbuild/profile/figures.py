@@ -41,6 +41,8 @@ Part = Literal["data_wait", "forward", "backward", "reduction", "optimizer", "ch
 # What happens inside those pieces, and may overlap: it is never added to them.
 Inside = Literal["compute", "communication", "exposed_communication", "h2d", "d2h", "optimizer_kernel", "swap"]
 Direction = Literal["h2d", "d2h"]
+# Of the swapper: what DeepSpeed asked its disk for. Of the process: what the kernel accounts to it, of all disks.
+Disk = Literal["swap_read", "swap_write", "process_read", "process_write"]
 
 
 class Steps(Frozen):
@@ -52,8 +54,11 @@ class Steps(Frozen):
         seconds: Wall time of the whole step, waiting for data and everything else included.
         parts: The pieces that it is made of. They do not overlap: ``backward`` is without ``reduction``, unless that is
             listed as unavailable.
-        inside: What happened inside the pieces; it may overlap, and is part of no sum.
+        inside: What happened inside the pieces; it may overlap, and is part of no sum. ``swap`` is the host's time in
+            the calls of DeepSpeed's swapper: what it waits for the disk of an offload.
+        cpu: Seconds of CPU that all threads of the process used within what ``inside`` has by the same name.
         moved: Bytes copied between host and device.
+        disk: Bytes read from and written to disks.
         loss: Of this rank.
         gradient_norm: Of the whole model.
     """
@@ -63,7 +68,9 @@ class Steps(Frozen):
     seconds: tuple[Seconds | None, ...] = ()
     parts: dict[Part, tuple[Seconds | None, ...]] = Field(default_factory=dict)
     inside: dict[Inside, tuple[Seconds | None, ...]] = Field(default_factory=dict)
+    cpu: dict[Inside, tuple[Seconds | None, ...]] = Field(default_factory=dict)
     moved: dict[Direction, tuple[Bytes | None, ...]] = Field(default_factory=dict)
+    disk: dict[Disk, tuple[Bytes | None, ...]] = Field(default_factory=dict)
     loss: tuple[Number | None, ...] = ()
     gradient_norm: tuple[Number | None, ...] = ()
 
@@ -84,7 +91,7 @@ class Steps(Frozen):
         }  # fmt: skip
         # A column of no figures at all may be left out.
         columns = {name: column for name, column in columns.items() if column}
-        for group in ("parts", "inside", "moved"):
+        for group in ("parts", "inside", "cpu", "moved", "disk"):
             columns.update({f"{group}.{name}": column for name, column in getattr(self, group).items()})
         for name, column in columns.items():
             if len(column) != len(self.number):
@@ -110,6 +117,22 @@ class Memory(Frozen):
     gpu_reserved_peak_bytes: Bytes | None = None
     gpu_total_bytes: Bytes | None = None
     allocation_retries: Count | None = None
+
+
+class Cores(Frozen):
+    """What of the CPU one rank may use.
+
+    Attributes:
+        threads: Of OpenMP, as torch counts them.
+        asked: ``OMP_NUM_THREADS`` of the process; None where it is not set.
+        cpus: By affinity and the cgroup's quota.
+        sharers: Ranks that share these CPUs, itself among them.
+    """
+
+    threads: Several | None = None
+    asked: Line | None = None
+    cpus: Several | None = None
+    sharers: Several | None = None
 
 
 class Collective(Frozen):
@@ -165,6 +188,7 @@ class Rank(Frozen):
     local_rank: Count | None = None
     node: Count | None = None
     device: Line | None = None
+    cores: Cores = Cores()
     steps: Steps = Steps()
     memory: Memory = Memory()
     collectives: tuple[Collective, ...] = ()

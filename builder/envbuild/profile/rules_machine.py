@@ -1,4 +1,4 @@
-"""Rules about one machine: data, copies, the optimizer, memory, disks, checkpoints."""
+"""Rules about one machine: data, copies, memory, checkpoints, computing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from envbuild.profile.view import Abstained, Answer, Cleared, Found, View, perce
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 DATA = (0.10, 0.20)
 COPIES = 0.20
-OPTIMIZER = 0.20
 CHECKPOINT = 0.05
 FULL = 0.90
 COMPUTE = 0.90
@@ -90,79 +89,6 @@ def _speeds(view: View, times: dict[Direction, float]) -> list[str]:
         if moved and spent > 0:
             found.append(f"{name} moves {rate(sum(moved) / len(moved) / spent)}")
     return found
-
-
-def optimizer(view: View) -> Answer:
-    """The CPU's Adam is slow."""
-    part = next((each for each in summary.shares(view.measurement) if each.name == "optimizer"), None)
-    kernel = summary.inside(view.measurement, "optimizer_kernel") or part
-    if kernel is None or kernel.share is None:
-        return Abstained(rule="optimizer", missing="time of the optimizer's step")
-    share, spent = kernel.share, kernel.seconds
-    said = f"the optimizer takes {percent(share)} of the step"
-    if kernel is not part and part is not None and part.share is not None:
-        # Around the arithmetic are ZeRO's copies and gathers, which no faster CPU shortens.
-        said = (
-            f"the optimizer's own arithmetic takes {percent(share)} of the step, its whole part {percent(part.share)}"
-        )
-    if share < OPTIMIZER:
-        return Cleared(rule="optimizer", evidence=said)
-    device = next(
-        (d for launch in view.measurement.launches for d in [launch.structure.devices.get("optimizer")]), None
-    )
-    offloaded = device == "cpu" or view.measurement.key.accelerator == "cpu" or _offloads(view)
-    return Found(
-        rule="optimizer", title="the optimizer's step on the CPU is slow" if offloaded else "the optimizer is slow",
-        share=share, confidence="high" if kernel is not part else "medium",
-        evidence=(f"{said} ({seconds(spent)})", *_threads(view)),
-        why="nothing else runs meanwhile, and a CPU that is shared or has one thread is many times slower",
-        experiment=(
-            "Give each rank its own cores, and see whether the step shortens. Gradient accumulation pays the optimizer "
-            "once for more micro-batches."
-        ),
-        commands=(
-            view.command("--env", f"OMP_NUM_THREADS={_cores(view)}"),
-            view.command("--set", "gradient_accumulation_steps=8"),
-        ),
-    )  # fmt: skip
-
-
-def _cores(view: View) -> int:
-    key = view.measurement.key
-    per_node = max(1, (key.world_size or 1) // (key.nodes or 1))
-    return max(1, (key.hardware.cpus or 8) // per_node)
-
-
-def _threads(view: View) -> list[str]:
-    used = summary.series_means(view.measurement, "process_cpu_percent")
-    return [f"a rank's process uses {max(used) / 100:.1f} CPUs on average"] if used else []
-
-
-def _offloads(view: View) -> bool:
-    zero = (view.measurement.config or {}).get("zero_optimization")
-    offload = zero.get("offload_optimizer") if isinstance(zero, dict) else None
-    return isinstance(offload, dict) and offload.get("device") in ("cpu", "nvme")
-
-
-def swap(view: View) -> Answer:
-    """The disk under NVMe offload is slow."""
-    swapping = summary.inside(view.measurement, "swap")
-    if swapping is None or swapping.share is None:
-        return Abstained(rule="swap", missing="time of swapping to a disk (only an NVMe offload has one)")
-    share, spent = swapping.share, swapping.seconds
-    if share < COPIES:
-        return Cleared(rule="swap", evidence=f"swapping takes {percent(share)} of the step")
-    disk = [*summary.series_means(view.measurement, "disk_read"), *summary.series_means(view.measurement, "disk_write")]
-    return Found(
-        rule="swap", title="the disk of the offload is too slow", share=share, confidence="high",
-        evidence=(
-            f"swapping takes {percent(share)} of the step ({seconds(spent)})",
-            *([f"the busiest disk moves {rate(max(disk))}"] if disk else []),
-        ),
-        why="each step reads and writes the whole optimizer state",
-        experiment="Hold the optimizer state in host memory, if it fits; else measure the disk alone.",
-        commands=(view.command("--set", "zero_optimization.offload_optimizer.device=cpu"),),
-    )  # fmt: skip
 
 
 def memory(view: View) -> Answer:

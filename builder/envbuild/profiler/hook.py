@@ -30,11 +30,12 @@ class Watched:
         import torch
 
         self._torch, self._folder = torch, folder
-        self._common, self._watch, self._seen = (
-            _load(name, probes) for name in ("common", "zero3_watch", "zero3_seen")
+        self._common, self._watch, self._seen, self._surroundings = (
+            _load(name, probes) for name in ("common", "zero3_watch", "zero3_seen", "surroundings")
         )
         self._parts, self._collectives, self._recorder = (_load(name) for name in ("parts", "collectives", "recorder"))
-        self.hooks = _load("hooks").Hooks(self._parts.Clock())
+        clock = self._parts.Clock()
+        self.hooks = _load("hooks").Hooks(clock, _load("swapping").Swaps(clock))
         self.hooks.before = self._first
         self.hooks.after_step = self._step
         self._engine = None
@@ -73,7 +74,7 @@ class Watched:
             "accelerator": "cuda" if gpu else "cpu",
             "micro_batch": int(engine.train_micro_batch_size_per_gpu()),
             "accumulation": int(engine.gradient_accumulation_steps()),
-            "threads": torch.get_num_threads(),
+            "cores": self._recorder.cores(torch, self._surroundings),
             "versions": {
                 "python": "{}.{}.{}".format(*sys.version_info[:3]),
                 "torch": str(torch.__version__),
@@ -88,6 +89,7 @@ class Watched:
         self._wrap_loader()
         atexit.register(self._end)
         self.hooks.clock.start()
+        self.hooks.swaps.take()
 
     def _sample(self):
         folder, common = self._folder, self._common
@@ -126,8 +128,8 @@ class Watched:
             self._counted.empty()
         self._lines.write(
             "step", **{"pass": "timing"}, rank=self._rank, number=self._number, warmup=self._number < self._warmup,
-            at=at, seconds=seconds, parts=spent, inside=inside, loss=self.hooks.take_loss(),
-            timers=self.hooks.take_timers(), gradient_norm=self.hooks.norm(engine),
+            at=at, seconds=seconds, parts=spent, loss=self.hooks.take_loss(), gradient_norm=self.hooks.norm(engine),
+            **self.hooks.seen(inside),
         )  # fmt: skip
         self._number += 1
         if self._number in _EARLY or self._number % _EVERY == 0:
@@ -140,6 +142,7 @@ class Watched:
             warmup=min(self._warmup, self._number),
             steps=max(0, counted),
             collectives=self._collectives.lines(self._counted.rows, False) if counted > 0 else [],
+            swap=self.hooks.swaps.reason,
         )
         torch, engine = self._torch, self._engine
         common.attempt(figures, "memory", lambda: self._recorder.memory(torch, self._cuda, self._watch, self._device))

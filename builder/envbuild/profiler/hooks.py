@@ -13,14 +13,16 @@ _MARK = "envbuild_hooked"
 class Hooks:
     """Attributes:
     clock: A Clock.
+    swaps: A Swaps of the same clock.
     losses: Those of this step's backward passes.
     timers: What DeepSpeed's own timers said in this step, in milliseconds, by their names.
     after_step: Called with the engine when it has made a step of the optimizer.
     before: Called with the engine before its first forward pass.
     """
 
-    def __init__(self, clock):
+    def __init__(self, clock, swaps):
         self.clock = clock
+        self.swaps = swaps
         self.timers = {}
         self.losses = []
         self.after_step = None
@@ -80,11 +82,13 @@ class Hooks:
         return float(sum(said)) / len(said) if said else None
 
     def _meet(self, engine, *given):
-        """What can be wrapped only when the engine is whole: its optimizer's kernel, and its timers' log."""
+        """What can be wrapped only when the engine is whole: its optimizer's kernel, swapper, and timers' log."""
         if id(engine) in self._known:
             return
         self._known.add(id(engine))
-        basic = getattr(getattr(engine, "optimizer", None), "optimizer", None)
+        whole = getattr(engine, "optimizer", None)
+        # Without ZeRO there is nothing around it.
+        basic = getattr(whole, "optimizer", whole)
         if basic is not None and hasattr(basic, "step"):
             inner = basic.step
 
@@ -94,6 +98,7 @@ class Hooks:
                     return inner(*args, **kwargs)
 
             basic.step = kernel
+        self.swaps.install(engine)
         self._keep_timers(getattr(engine, "timers", None))
         if self.before is not None:
             self.before(engine)
@@ -120,6 +125,13 @@ class Hooks:
             return None if value is None else float(value)
         except (AttributeError, TypeError, ValueError, RuntimeError):
             return None
+
+    def seen(self, inside):
+        """What a step's line says beside its times, since the last call; ``inside`` gets the swapper's."""
+        swapping, moved = self.swaps.take()
+        if swapping is not None:
+            inside["swap"] = swapping
+        return {"inside": inside, "cpu": self.clock.cpu, "disk": moved, "timers": self.take_timers()}
 
     def take_timers(self):
         """What the timers said since the last call."""

@@ -8,6 +8,9 @@ import time
 # width, layers, heads, vocabulary, and the length of a sequence where nothing else is said.
 SIZES = {
     "tiny": (128, 2, 4, 512, 64),
+    # Its large weights are 1 MiB, the least that DeepSpeed swaps (runtime/swap_tensor/utils.py, MIN_AIO_BYTES), so that
+    # the four locked buffers of a transfer fit into the 8 MiB that many systems allow.
+    "mini": (256, 4, 4, 1024, 64),
     "small": (384, 6, 6, 8192, 128),
     "base": (768, 12, 12, 32000, 256),
     "large": (1536, 24, 16, 32000, 512),

@@ -19,10 +19,12 @@ class Clock:
 
     Attributes:
         cuda: ``torch.cuda`` where the training is on a GPU; to be set before the first step.
+        cpu: Seconds of CPU that all threads of this process used within each span of the step that ended last.
     """
 
     def __init__(self, cuda=None):
         self.cuda = cuda
+        self.cpu = {}
         self._borders = []
         self._spans = []
         self._open = []
@@ -61,11 +63,11 @@ class Clock:
         if self.began is None:
             yield
             return
-        began = self._mark()
+        began, used = self._mark(), time.process_time()
         try:
             yield
         finally:
-            self._spans.append((name, began, self._mark()))
+            self._spans.append((name, began, self._mark(), time.process_time() - used))
 
     def end(self):
         """The step ends, and the next one begins.
@@ -76,13 +78,14 @@ class Clock:
         last = self._mark()
         if self.cuda is not None:
             last.synchronize()
-        parts, inside = {}, {}
+        parts, inside, self.cpu = {}, {}, {}
         marks = [*self._borders, (last, None)]
         for (mark, name), (after, _) in zip(marks, marks[1:]):  # noqa: B905, RUF007 (Python 3.7)
             if name is not None:
                 parts[name] = parts.get(name, 0.0) + self._between(mark, after)
-        for name, began, ended in self._spans:
+        for name, began, ended, used in self._spans:
             inside[name] = inside.get(name, 0.0) + self._between(began, ended)
+            self.cpu[name] = self.cpu.get(name, 0.0) + used
         seconds, at = self._between(marks[0][0], last), self._origin + self.began
         # Where the step ends inside of a part (a checkpoint that ends a step) the part goes on in the next one.
         self._borders, self._spans = [(last, self.inside)], []
@@ -104,6 +107,9 @@ class NoClock:
     """Measures whole steps only: what profiling itself costs is seen against it."""
 
     inside = None
+
+    def __init__(self):
+        self.cpu = {}
 
     def start(self):
         self._began = time.perf_counter()

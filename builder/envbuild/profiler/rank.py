@@ -30,7 +30,7 @@ def _load(name, folder=_HERE):
 
 clocks, collectives, hooks = (_load(name) for name in ("clocks", "collectives", "hooks"))
 models, parity = (_load(name) for name in ("models", "parity"))
-parts, recorder, tracing = (_load(name) for name in ("parts", "recorder", "tracing"))
+parts, recorder, swapping, tracing = (_load(name) for name in ("parts", "recorder", "swapping", "tracing"))
 
 
 class Job:
@@ -44,13 +44,13 @@ class Job:
 
         self.torch, self.deepspeed, self.options = torch, deepspeed, options
         self.phases, self.lines, self.models = phases, lines, models
-        self.common, self.watch, self.seen = probes
+        self.common, self.watch, self.seen, self.surroundings = probes
         self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         gpu = options.accelerator == "cuda"
         self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
         self.cuda = torch.cuda if gpu else None
         self.clock = parts.NoClock() if options.unobserved else parts.Clock(self.cuda)
-        self.hooks = hooks.Hooks(self.clock)
+        self.hooks = hooks.Hooks(self.clock, swapping.Swaps(self.clock))
         self.counted = collectives.Counted(torch, self.cuda)
         with open(options.config) as stream:
             self.config = json.load(stream)
@@ -129,6 +129,7 @@ def steps(job, engine, feed, name, count, warmup, tell=True):
     folder = os.path.join(options.scratch, "checkpoint")
     saved = None
     clock.start()
+    job.hooks.swaps.take()
     for number in range(warmup + count):
         job.phases.enter(name, "{} {}".format(number, warmup + count))
         if number == warmup:
@@ -149,11 +150,11 @@ def steps(job, engine, feed, name, count, warmup, tell=True):
         if job.counted.timed:
             inside["communication"] = before
             job.counted.seconds = 0.0
+        beside = job.hooks.seen(inside)
         if tell:
             job.lines.write(
                 "step", **{"pass": name}, rank=job.rank, number=number, warmup=number < warmup, at=at, seconds=seconds,
-                parts=spent, inside=inside, loss=float(sum(losses)) / len(losses), timers=job.hooks.take_timers(),
-                gradient_norm=job.hooks.norm(engine),
+                parts=spent, loss=float(sum(losses)) / len(losses), gradient_norm=job.hooks.norm(engine), **beside,
             )  # fmt: skip
     return saved
 
@@ -185,6 +186,7 @@ def measured(job, name):
     job.counted.timed = False
     figures["collectives"] = collectives.lines(job.counted.empty(), name == "comms")
     figures["steps"], figures["warmup"] = count, warmup if name != "trace" else 0
+    figures["swap"] = job.hooks.swaps.reason
     common = job.common
     common.attempt(figures, "memory", lambda: recorder.memory(torch, job.cuda, job.watch, job.device))
     common.attempt(figures, "structure", lambda: recorder.structure(torch, held[0]))
@@ -196,6 +198,7 @@ def measured(job, name):
         if job.rank == 0:
             shutil.rmtree(saved, ignore_errors=True)
     job.close(held)
+    figures["ended"] = time.time()
     return figures
 
 
@@ -211,6 +214,7 @@ def compared(job, name):
     figures = {"started": time.time()}
     job.phases.enter(name, "reference")
     job.close(parity.compare(job, figures))
+    figures["ended"] = time.time()
     return figures
 
 
@@ -231,7 +235,7 @@ def run(job):
             "torch": str(torch.__version__),
             "deepspeed": str(job.deepspeed.__version__),
         },
-        "threads": torch.get_num_threads(),
+        "cores": recorder.cores(torch, job.surroundings),
         "seconds": job.seconds,
         "parameters": models.parameters_of(job.options.model, job.options.length),
     }
@@ -266,10 +270,12 @@ def main():
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.umask(0)
-    common, watch, seen = (_load(name, options.probes) for name in ("common", "zero3_watch", "zero3_seen"))
+    names = ("common", "zero3_watch", "zero3_seen", "surroundings")
+    probes = tuple(_load(name, options.probes) for name in names)
+    common, watch = probes[:2]
     lines = recorder.Lines(options.report, common)
     try:
-        job = Job(options, watch.Phases(options.phase), lines, (common, watch, seen))
+        job = Job(options, watch.Phases(options.phase), lines, probes)
         run(job)
     except Exception as error:
         lines.write("error", rank=int(os.environ["RANK"]), error=common.describe(error))

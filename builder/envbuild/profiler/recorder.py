@@ -23,6 +23,19 @@ class Lines:
         self._file.flush()
 
 
+def cores(torch, surroundings):
+    """What of the CPU this process may use, and how many threads OpenMP has in it.
+
+    ``affinity`` tells the ranks apart that share the same CPUs from those that are bound to their own.
+    """
+    return {
+        "threads": torch.get_num_threads(),
+        "asked": os.environ.get("OMP_NUM_THREADS"),
+        "cpus": surroundings.usable_cpus(),
+        "affinity": sorted(os.sched_getaffinity(0)),
+    }
+
+
 def resolved(engine, common):
     """The ds_config as the engine understood it, defaults filled in: what a release changes shows here.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, get_args
 
 from envbuild.profile import structural, summary
 from envbuild.profile.document import Measurement
-from envbuild.profile.figures import Collective, Direction, Memory, Operator
+from envbuild.profile.figures import Collective, Direction, Memory, Operator, Steps
 from envbuild.profile.summary import counted
 from envbuild.report import absent
 from envbuild.report.model import Chart, Column, Line, Section, Table, Unit, Value
@@ -101,6 +101,9 @@ def collectives(measurement: Measurement, name: str) -> Section:
         tables.append(moved)
     else:
         lacking.append(("bytes copied between host and device", "moved.h2d"))
+    swapped = _on_disk(measurement, name)
+    if swapped is not None:
+        tables.append(swapped)
     return Section(
         id=f"{name}-communication", title="Communication and copies", tables=tuple(tables),
         missing=absent.missing(measurement.launches, lacking),
@@ -142,18 +145,40 @@ def _collectives(
 
 def _moved(measurement: Measurement, name: str) -> Table | None:
     directions: tuple[Direction, ...] = get_args(Direction)
+    names: dict[str, str] = {each: each for each in directions}
+    return _by_rank(
+        measurement, f"{name}-moved", "Bytes copied between host and device, a step", names, lambda steps: steps.moved
+    )
+
+
+def _on_disk(measurement: Measurement, name: str) -> Table | None:
+    if summary.inside(measurement, "swap") is None:
+        return None
+    names = {
+        "swap_read": "the swapper reads", "swap_write": "writes", "process_read": "the kernel saw read",
+        "process_write": "and written",
+    }  # fmt: skip
+    caption = "Bytes of the offload's disk, a step: what DeepSpeed asked for, and what passed"
+    return _by_rank(measurement, f"{name}-swapped", caption, names, lambda steps: steps.disk)
+
+
+def _by_rank(
+    measurement: Measurement, identity: str, caption: str, names: Mapping[str, str],
+    group: Callable[[Steps], Mapping[Any, Sequence[int | None]]],
+) -> Table | None:  # fmt: skip
+    """Mean bytes a step of each rank, in the first launch that has them."""
     found: dict[int, list[Value]] = {}
     for launch in measurement.launches:
         for rank in launch.ranks:
-            sums = [counted(launch, rank.steps.moved.get(each, ())) for each in directions]
+            sums = [counted(launch, group(rank.steps).get(each, ())) for each in names]
             if any(sums) and rank.rank not in found:
                 found[rank.rank] = [sum(each) / len(each) if each else None for each in sums]
     if not found:
         return None
     return Table(
-        id=f"{name}-moved",
-        caption="Bytes copied between host and device, a step",
-        columns=(Column(name="rank", unit="count"), *(Column(name=each, unit="bytes") for each in directions)),
+        id=identity,
+        caption=caption,
+        columns=(Column(name="rank", unit="count"), *(Column(name=each, unit="bytes") for each in names.values())),
         rows=tuple((rank, *row) for rank, row in sorted(found.items())),
         folded=len(found) > 16,
     )
