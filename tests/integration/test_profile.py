@@ -59,6 +59,40 @@ sys.exit(7)
 """
 
 
+# On the CPU nothing is as slow beside Adam as a GPU makes it: so a model that is a table, whose gradient is known
+# without computing it, and that one rank does not reduce.
+TABLE = """
+import deepspeed, torch
+deepspeed.init_distributed()
+class Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, table):
+        ctx.size = table.shape
+        return table[0].clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.expand(ctx.size)
+class Table(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.zeros(64_000_000))
+    def forward(self, x):
+        return Known.apply(self.table) * x
+config = {
+    "train_micro_batch_size_per_gpu": 1,
+    "gradient_clipping": 0.0,
+    "optimizer": {"type": "Adam", "params": {"lr": 1e-3}},
+    "zero_optimization": {"stage": 0, "offload_optimizer": {"device": "cpu"}},
+}
+model = Table()
+engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+for _ in range(8):
+    with engine.no_sync():
+        engine.backward(engine(torch.ones(())))
+    engine.step()
+"""
+
+
 @pytest.fixture(scope="module")
 def measure(cli: Cli, proven: dict[str, object], tmp_path_factory: pytest.TempPathFactory) -> Measure:
     folder = tmp_path_factory.mktemp("measured")
@@ -242,6 +276,32 @@ def test_a_throttled_disk_under_an_offload_to_nvme_is_seen_and_named_first(
         assert wait <= (steps.seconds[number] or 0)
     found = diagnose(measured).found[0]
     assert found.rule == "swap" and found.confidence == "high" and "MB/s" in found.evidence[1], found
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_thread_for_cpu_adam_is_named_first_and_as_many_as_there_are_cpus_are_not(
+    cli: Cli, proven: dict[str, object], tmp_path: Path, threads: int
+) -> None:
+    (tmp_path / "train.py").write_text(TABLE)
+    out = tmp_path / "m.json"
+    # glibc's large pages: half of the step would be page faults of the gradient otherwise.
+    env = ("env", f"OMP_NUM_THREADS={threads}", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
+    done = cli(
+        "profile", "cpu", "--project", str(Path(__file__).parents[2]), "--warmup", "2", "-o", str(out), "--",
+        *env, "/opt/venv/bin/torchrun", "--nproc_per_node", "1", "train.py", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    measured = files.read(out)
+    rank = launch_of(measured, "timing").ranks[0]
+    assert (rank.cores.threads, rank.cores.asked, rank.cores.sharers) == (threads, str(threads), 1)
+    assert (rank.cores.cpus or 0) >= 2, "one thread is no fault on a single CPU"
+    assert rank.steps.inside.keys() == {"optimizer_kernel"}, "it swaps nothing"
+    found = diagnose(measured).found[0]
+    assert found.rule == "optimizer", found
+    assert (found.title == "CPU-Adam runs on one thread") == (threads == 1), found
+    if threads == 1:
+        (command,) = found.commands
+        assert f"OMP_NUM_THREADS={rank.cores.cpus}" in command
 
 
 def test_the_threads_of_a_rank_are_told(measure: Measure) -> None:
