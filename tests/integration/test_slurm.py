@@ -6,6 +6,7 @@ What is a stand-in: both nodes are one host. What is not: Slurm, its queue and i
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -212,7 +213,8 @@ def test_an_all_reduce_over_two_nodes(login: Login, proven: dict[str, Any], dock
     assert "[all-reduce] 2 ranks on 2 nodes" in err
     # An image that no node has: what the engine said, not a guess about the network.
     code, _, err = login.run("smoke", "slurm.invalid/no/such:1", "--row", "cpu", "--nodes", "2")
-    assert code == 5 and "srun ended with exit code 125; rank" in err and "slurm.invalid" in err
+    # 125 is docker's own; 143 where srun ended the other rank before its docker had said the same.
+    assert code == 5 and re.search("srun ended with exit code (125|143); rank", err) and "slurm.invalid" in err
 
 
 # As little as makes a measurement; a rank for itself spins on no core of its neighbour's.
