@@ -59,7 +59,12 @@ def test_few_rounds_are_legal_json_without_bounds(cli: Any, place: Path) -> None
 
 
 def test_structural_needs_no_times(cli: Any, place: Path) -> None:
-    assert cli("compare", "base.json", "fresh.json", "--structural", cwd=place).code == 0
+    counted = {"steps": 5, "collectives": [{"op": "all_reduce", "count": 10, "bytes": 40}]}
+    store.write_json(place / "one.json", files.document(measurement(launch([1.0] * 5, structure=counted))))
+    store.write_json(place / "two.json", files.document(measurement(launch([9.0] * 5, structure=counted))))
+    assert cli("compare", "one.json", "two.json", "--structural", cwd=place).code == 0
+    nothing = cli("compare", "one.json", "fresh.json", "--structural", cwd=place)
+    assert nothing.code == 5 and "lacks exact figures" in nothing.out, "what was not measured passes no gate"
     done = cli("compare", "base.json", "slow.json", "--delta", "25%", cwd=place)
     assert done.code == 0, "21 % is no matter where 25 % was asked for"
 

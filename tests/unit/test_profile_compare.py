@@ -42,7 +42,7 @@ def test_a_stored_baseline_and_a_fresh_run_decide_nothing_about_times() -> None:
     found = compare(base, fresh, Asked())
     assert found.verdict == "inconclusive" and found.timing and not found.timing.interleaved
     assert "not launched in turns" in found.reason
-    assert compare(base, fresh, Asked(times=False)).verdict == "same"
+    assert compare(base, fresh, Asked(times=False)).reason == "there is no exact figure on both sides"
 
 
 def test_a_measurement_against_itself_is_no_comparison_in_turns() -> None:
@@ -110,6 +110,55 @@ def test_the_exact_gate_sees_the_smallest_change(change: dict[str, Any], figure:
     assert found.verdict == "regressed" and figure in found.reason
 
 
+@pytest.mark.parametrize(
+    "name", ["collectives", "parameters", "host_tensor_bytes", "checkpoint_bytes", "parity", "devices"]
+)
+def test_an_exact_figure_that_was_not_measured_is_no_pass(name: str) -> None:
+    lacking = {each: value for each, value in STRUCTURE.items() if each != name}
+    both = [
+        measurement(*turns(side, NOISE, structure=made), side=side)
+        for side, made in (("base", STRUCTURE), ("candidate", lacking))
+    ]
+    for times in (False, True):
+        found = compare(*both, Asked(times=times))
+        assert found.verdict == "inconclusive" and name in found.reason, found.reason
+        assert compare(*reversed(both), Asked(times=times, differs=frozenset({"image"}))).verdict == "same"
+    nothing = measurement(launch([1.0]), side="candidate")
+    assert compare(both[0], nothing, Asked(times=False)).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("change", "figure"),
+    [
+        ({"collectives": [{"op": "all_gather_into_tensor", "count": 40, "bytes": 4000}]}, "all_reduce.count"),
+        ({"host_tensor_bytes": 0}, "host_tensor_bytes"),
+    ],
+)
+def test_a_figure_of_which_nothing_is_left_is_no_improvement(change: dict[str, Any], figure: str) -> None:
+    reduced = {"op": "all_reduce", "count": 10, "bytes": 1000}
+    full = {**STRUCTURE, "collectives": [*STRUCTURE["collectives"], reduced]}
+    for parity, verdict in ((STRUCTURE["parity"], "same"), ([], "inconclusive")):
+        base, candidate = (
+            measurement(launch([1.0], structure={**made, "parity": parity})) for made in (full, {**full, **change})
+        )
+        found = compare(base, candidate, Asked(times=False))
+        assert found.verdict == verdict
+        assert figure in {each.figure for each in found.structural if each.change == "changed"}
+        assert verdict == "same" or (figure in found.reason and "--pass parity" in found.reason)
+
+
+def test_another_model_is_not_a_slower_one() -> None:
+    more = {"parameters": 2000, "collectives": [{"op": "all_gather_into_tensor", "count": 40, "bytes": 8000}]}
+    assert compare(*changed(**more), Asked(times=False)).verdict == "incomparable"
+
+
+def test_a_parity_that_failed_in_one_launch_failed() -> None:
+    failed = {**STRUCTURE, "parity": [{"precision": "fp32", "passed": False}]}
+    base, _ = changed()
+    candidate = measurement(launch([1.0], structure=STRUCTURE), launch([1.0], structure=failed))
+    assert compare(base, candidate, Asked(times=False)).verdict == "regressed"
+
+
 def test_the_exact_gate_counts_by_step() -> None:
     twice = {"steps": 20, "collectives": [{"op": "all_gather_into_tensor", "count": 80, "bytes": 8000}]}
     assert compare(*changed(**twice), Asked(times=False)).structural == ()
@@ -146,6 +195,15 @@ def test_losses_of_one_seed_are_compared(losses: list[Any], verdict: str) -> Non
     found = compare(losing([4.0, 3.0, 2.0, 1.0]), losing(losses, "candidate"), Asked(times=False))
     assert found.convergence.verdict == verdict
     assert (found.verdict == "regressed") == (verdict == "diverged")
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_losses_of_every_launch_count(place: int) -> None:
+    good = losing([4.0, 3.0]).launches
+    bad = losing([4.0, "nan"]).launches
+    base = losing([4.0, 3.0]).model_copy(update={"launches": good * 2})
+    worst = base.model_copy(update={"launches": (*good * place, *bad, *good * (2 - place))})
+    assert compare(base, worst, Asked(times=False)).convergence.verdict == "diverged"
 
 
 def test_losses_of_two_seeds_are_not() -> None:

@@ -81,12 +81,13 @@ def compare(base: Measurement, candidate: Measurement, asked: Asked) -> Comparis
     found = keys.differences(base.key, candidate.key)
     undeclared = tuple(each for each in found if each.aspect not in asked.differs)
     exact = structural.compare(base, candidate)
+    doubt = _doubt(base, candidate, exact, asked)
     if "config" in asked.differs:
         # Another stage has other collectives: that was the wish. Whether it trains right, and where, stays a gate.
         exact = [_wished(each) for each in exact]
     losses = structural.convergence(base, candidate)
     times = _timing(base, candidate, asked) if asked.times else None
-    verdict, reason = _verdict(undeclared, exact, losses, times)
+    verdict, reason = _verdict(undeclared, exact, losses, times, doubt)
     return Comparison(
         verdict=verdict, reason=reason, undeclared=undeclared, timing=times, convergence=losses,
         declared=tuple(each for each in found if each.aspect in asked.differs),
@@ -143,21 +144,26 @@ def _medians(launches: Sequence[Launch]) -> list[float]:
 
 
 def _verdict(
-    undeclared: Sequence[Difference], exact: Sequence[Structural], losses: Convergence, times: Timing | None
-) -> tuple[Verdict, str]:
+    undeclared: Sequence[Difference], exact: Sequence[Structural], losses: Convergence, times: Timing | None,
+    doubt: str | None,
+) -> tuple[Verdict, str]:  # fmt: skip
     if undeclared:
         names = ", ".join(sorted({each.aspect for each in undeclared}))
         return "incomparable", f"they differ in what was not declared: {names}"
+    if any(each.figure == "parameters" and each.change == "changed" for each in exact):
+        return "incomparable", "the models have different numbers of parameters"
     worse = [each.figure for each in exact if each.change == "worse"]
     if worse:
         return "regressed", f"exact figures are worse: {', '.join(worse)}"
     if losses.verdict == "diverged":
         return "regressed", f"it does not learn as the base does: {losses.reason}"
-    if times is not None and times.verdict == "regressed":
-        return "regressed", times.reason
-    changed = [each.figure for each in exact if each.change == "changed"]
-    if any(name == "parameters" for name in changed):
-        return "incomparable", "the models have different numbers of parameters"
+    if times is not None and times.verdict not in ("same", "faster"):
+        return times.verdict, times.reason
+    missing = [each.figure for each in exact if each.change == "missing"]
+    if missing:
+        return "inconclusive", f"the candidate lacks exact figures that the base has: {', '.join(missing)}"
+    if doubt is not None:
+        return "inconclusive", doubt
     if times is not None:
         return times.verdict, times.reason
     if any(each.change == "better" for each in exact):
@@ -165,8 +171,21 @@ def _verdict(
     return "same", "no exact figure is worse"
 
 
+def _doubt(base: Measurement, candidate: Measurement, exact: Sequence[Structural], asked: Asked) -> str | None:
+    """Why exact figures that are not worse are no pass yet."""
+    if not asked.times and not structural.shared(base, candidate):
+        return "there is no exact figure on both sides"
+    less = [each.figure for each in exact if each.change in ("better", "changed")]
+    if "config" in asked.differs or not less or structural.right(candidate):
+        return None
+    return (
+        f"{', '.join(less)}: less may be an improvement, or a step that leaves something out; the candidate's parity "
+        "would tell (envbuild profile ... --pass parity)"
+    )
+
+
 def _wished(found: Structural) -> Structural:
-    if found.figure.startswith(("parity.", "devices.")):
+    if found.figure.startswith(("parity", "devices.")) or found.figure == "parameters":
         return found
     return Structural(
         figure=found.figure, base=found.base, candidate=found.candidate, change="changed",
