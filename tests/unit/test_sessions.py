@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from envbuild.errors import GateError
 from envbuild.pipeline import sessions
 from envbuild.pipeline.profile_wish import Wish
 from envbuild.pipeline.training_config import training_config
@@ -61,15 +62,40 @@ def test_both_sides_take_turns_and_a_killed_session_goes_on(home: Path) -> None:
     again = Measuring()
     place = bench()
     same = sessions.session_of(side("a"), side("b"), 3)
-    assert same.name == session.name and same.left() == [3, 4, 5]
+    assert same.name == session.name and same.left() == [2, 3, 4, 5], (
+        "a round is launched whole, or the time between would be one side's"
+    )
     base, candidate = sessions.launch(place, same, again)
-    assert [image for image, _ in again.made] == ["a", "a", "b"]
-    assert "3 of 6 launches" in place.told[0].message
+    assert [image for image, _ in again.made] == ["b", "a", "a", "b"]
+    assert "2 of 6 launches" in place.told[0].message
     paired = comparing.rounds(base, candidate)
     assert [(one.turn and one.turn.position, two.turn and two.turn.position) for one, two in paired] == [
         (0, 1), (3, 2), (4, 5),
     ]  # fmt: skip
     assert {each.turn.session for pair in paired for each in pair if each.turn} == {session.name}
+
+
+def test_a_session_does_not_go_on_behind_a_change_of_the_machine(home: Path) -> None:
+    session = sessions.session_of(side("a"), side("b"), 3)
+    with pytest.raises(KeyboardInterrupt):
+        sessions.launch(bench(), session, Measuring(until=2))
+
+    def updated(place: Any, subject: Any, wish: Wish) -> Measurement:
+        made = Measuring()(place, subject, wish)
+        return made.model_copy(update={"key": made.key.model_copy(update={"torch": "2.14.0"})})
+
+    with pytest.raises(GateError, match=r"the candidate was launched on something else: torch: 2.13.0 -> 2.14.0"):
+        sessions.launch(bench(), session, updated)
+    assert sessions.session_of(side("a"), side("b"), 3).left() == [*range(6)], "a new session"
+
+
+def test_the_half_of_a_round_is_not_kept_beside_a_later_one(home: Path) -> None:
+    session = sessions.session_of(side("a"), side("b"), 2)
+    sessions.launch(bench(), session, Measuring())
+    session.place(0).unlink()
+    with pytest.raises(KeyboardInterrupt):
+        sessions.launch(bench(), session, Measuring(until=1))
+    assert session.left() == [0, 1]
 
 
 def test_two_nodes_that_share_a_store_do_not_share_a_session(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Two sides launched in turns (A B, B A, A B, ...), so that what the host does meanwhile falls on both of them.
 
-A session is a folder: each launch is written when it has ended, so that one that was killed goes on where it was. Which
+A session is a folder: each launch is written when it has ended, so that one that was killed goes on behind its last whole
+round: the two launches of a round stand side by side, or what the host did between them would be the candidate's. Which
 session is meant follows from what is compared; one that is complete is left alone, and the next one is new.
 """
 
@@ -15,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import store
+from envbuild.errors import GateError
 from envbuild.events import Note
 from envbuild.pipeline.host import host_name
 from envbuild.pipeline.profile_wish import Wish, profiler_hash
 from envbuild.pipeline.profiling import Subject, profile_image
 from envbuild.pipeline.workbench import Workbench
-from envbuild.profile import files
+from envbuild.profile import files, keys
 from envbuild.profile.document import Launch, Measurement, Turn
 
 SIDES = ("base", "candidate")
@@ -54,8 +56,9 @@ class Session:
         return self.folder / f"{position:03d}-{SIDES[side_of(position)]}.json"
 
     def left(self) -> list[int]:
-        """Positions of the launches that have not been made."""
-        return [position for position in range(2 * self.rounds) if not self.place(position).is_file()]
+        """Positions of the launches to be made: both of each round that is not whole."""
+        rounds = [(2 * number, 2 * number + 1) for number in range(self.rounds)]
+        return [each for pair in rounds if not all(self.place(one).is_file() for one in pair) for each in pair]
 
 
 def side_of(position: int) -> int:
@@ -94,7 +97,8 @@ def launch(
     """Make the launches that are left, in turns; both sides' measurements.
 
     Raises:
-        GateError: A training failed (exit 5); what was launched before is kept.
+        GateError: A training failed (exit 5); what was launched before is kept. Or the machine is no longer the one
+            that the session was begun on.
         EngineError: The engine or the disk failed.
     """
     store.make_folder(session.folder)
@@ -103,10 +107,13 @@ def launch(
         total = 2 * session.rounds
         if left and len(left) < total:
             bench.sink(Note(message=f"going on with session {session.name}: {total - len(left)} of {total} launches"))
+        for position in left:
+            store.remove(session.place(position))
         began = time.monotonic()
         for number, position in enumerate(left):
             side = session.sides[side_of(position)]
             measured = measure(bench, side.subject, passes(side.wish, position))
+            _believed(session, position, measured)
             store.write_json(session.place(position), files.document(_turned(measured, session.name, position)))
             if number + 1 < len(left):
                 rest = (time.monotonic() - began) / (number + 1) * (len(left) - number - 1)
@@ -120,6 +127,21 @@ def launch(
 def passes(wish: Wish, position: int) -> Wish:
     """Whether it trains right is asked once on each side, behind the steps that are timed."""
     return dataclasses.replace(wish, passes=("timing", "parity") if position < 2 else ("timing",))
+
+
+def _believed(session: Session, position: int, measured: Measurement) -> None:
+    """Raise GateError where a side is no longer what it was in its first launch, such as behind a new driver."""
+    first = next(each for each in range(position + 1) if side_of(each) == side_of(position))
+    if first == position:
+        return
+    moved = keys.differences(files.read(session.place(first)).key, measured.key)
+    if moved:
+        what = "; ".join(f"{each.name}: {each.base} -> {each.candidate}" for each in moved)
+        store.write_atomic(session.folder / _DONE, "")
+        raise GateError(
+            f"session {session.name} cannot go on: the {SIDES[side_of(position)]} was launched on something else: {what}",
+            hint="Say the same again: it begins anew.",
+        )
 
 
 def _turned(measured: Measurement, session: str, position: int) -> Measurement:
