@@ -76,6 +76,39 @@ def test_what_was_not_declared_makes_them_incomparable(change: dict[str, Any], a
     assert compare(base, other, Asked(differs=frozenset({"image", aspect}))).verdict == "same"
 
 
+def test_exact_figures_are_compared_on_any_machine_and_times_are_not() -> None:
+    base = measurement(launch([1.0], structure=STRUCTURE))
+    other = key("candidate", hardware={"cpu": "Xeon", "cpus": 4})
+    there = measurement(launch([1.0], structure=STRUCTURE), side="candidate", key=other)
+    found = compare(base, there, Asked(times=False))
+    assert found.verdict == "same" and {each.aspect for each in found.declared} == {"image", "hardware"}
+    assert compare(base, there, Asked()).verdict == "incomparable"
+
+
+@pytest.mark.parametrize(
+    ("memory", "verdict"), [((64 << 30) - (16 << 10), "same"), (63 << 30, "same"), (48 << 30, "incomparable")]
+)
+def test_another_kernel_is_not_another_machine(memory: int, verdict: str) -> None:
+    sizes = {"base": 64 << 30, "candidate": memory}
+    made = [
+        measurement(*turns(side, NOISE), key=key(side, hardware={"cpu": "EPYC", "memory_bytes": size}))
+        for side, size in sizes.items()
+    ]
+    assert compare(*made, Asked()).verdict == verdict
+
+
+def test_what_is_slow_in_every_third_step_is_no_pass() -> None:
+    base = measurement(*(launch([1.0] * 6, turn=each["turn"]) for each in turns("base", NOISE)))
+    third = [1.0, 1.0, 3.0] * 2
+    slow = measurement(*(launch(third, turn=each["turn"]) for each in turns("candidate", NOISE)), side="candidate")
+    found = compare(base, slow, Asked())
+    assert found.verdict == "inconclusive" and "the mean is in every round, by 66.7%" in found.reason
+    assert found.timing and found.timing.means == pytest.approx(5 / 3)
+    once = [launch([1.0] * 6, turn=each["turn"]) for each in turns("candidate", NOISE)]
+    once[3]["ranks"] = launch(third)["ranks"]
+    assert compare(base, measurement(*once, side="candidate"), Asked()).verdict == "same", "one launch in ten is chance"
+
+
 def test_two_images_may_differ_and_that_is_said() -> None:
     found = compare(*sides(), Asked())
     assert [each.name for each in found.declared] == ["image"]

@@ -1,8 +1,8 @@
 """Two sides launched in turns (A B, B A, A B, ...), so that what the host does meanwhile falls on both of them.
 
-A session is a folder: each launch is written when it has ended, so that one that was killed goes on behind its last whole
-round: the two launches of a round stand side by side, or what the host did between them would be the candidate's. Which
-session is meant follows from what is compared; one that is complete is left alone, and the next one is new.
+A session is a folder: each launch is written when it has ended, so that one that was killed goes on behind its last
+whole round: the two launches of a round stand side by side, or what the host did between them would be one side's.
+Which session is meant follows from what is compared; one that is complete is left alone, and the next one is new.
 """
 
 from __future__ import annotations
@@ -138,8 +138,9 @@ def _believed(session: Session, position: int, measured: Measurement) -> None:
     if moved:
         what = "; ".join(f"{each.name}: {each.base} -> {each.candidate}" for each in moved)
         store.write_atomic(session.folder / _DONE, "")
+        which = SIDES[side_of(position)]
         raise GateError(
-            f"session {session.name} cannot go on: the {SIDES[side_of(position)]} was launched on something else: {what}",
+            f"session {session.name} cannot go on: the {which} was launched on something else: {what}",
             hint="Say the same again: it begins anew.",
         )
 

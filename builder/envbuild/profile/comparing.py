@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from envbuild.profile import keys, structural, summary
 from envbuild.profile.document import Launch, Measurement
@@ -34,6 +35,7 @@ class Timing:
     Attributes:
         interleaved: Whether the two sides were launched in turns, in one session.
         judgement: None where there was nothing to judge.
+        means: Median of the rounds' ratios of mean steps: what is slow in few of the steps is in no median.
     """
 
     interleaved: bool
@@ -42,6 +44,7 @@ class Timing:
     judgement: Judgement | None
     verdict: Verdict
     reason: str
+    means: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,9 @@ class Comparison:
 def compare(base: Measurement, candidate: Measurement, asked: Asked) -> Comparison:
     """Judge the candidate by the base."""
     found = keys.differences(base.key, candidate.key)
-    undeclared = tuple(each for each in found if each.aspect not in asked.differs)
+    # Exact figures are the same on every machine: without times it may be another one.
+    differs = asked.differs if asked.times else asked.differs | {"hardware"}
+    undeclared = tuple(each for each in found if each.aspect not in differs)
     exact = structural.compare(base, candidate)
     doubt = _doubt(base, candidate, exact, asked)
     if "config" in asked.differs:
@@ -90,7 +95,7 @@ def compare(base: Measurement, candidate: Measurement, asked: Asked) -> Comparis
     verdict, reason = _verdict(undeclared, exact, losses, times, doubt)
     return Comparison(
         verdict=verdict, reason=reason, undeclared=undeclared, timing=times, convergence=losses,
-        declared=tuple(each for each in found if each.aspect in asked.differs),
+        declared=tuple(each for each in found if each.aspect in differs),
         unknown=_unknown(base, candidate),
         config=tuple(keys.config_changes(base, candidate)),
         structural=tuple(exact),
@@ -136,7 +141,20 @@ def _timing(base: Measurement, candidate: Measurement, asked: Asked) -> Timing:
         return Timing(interleaved=False, judgement=None, verdict="inconclusive", reason=reason, **sides)
     columns = [_medians(side) for side in zip(*paired, strict=True)]
     judgement = judge(columns[0], columns[1], delta=asked.delta)
-    return Timing(interleaved=True, judgement=judgement, verdict=judgement.verdict, reason=judgement.reason, **sides)
+    verdict, reason = judgement.verdict, judgement.reason
+    ratios = [after / before for pair in paired for before, after in [_means(pair)] if before and after]
+    if verdict in ("same", "faster") and ratios and min(ratios) > 1 + asked.delta:
+        verdict = "inconclusive"
+        reason = (
+            f"the median step is not slower, but the mean is in every round, by {median(ratios) - 1:.1%} in their "
+            "middle: some of the candidate's steps take longer"
+        )
+    means = median(ratios) if ratios else None
+    return Timing(interleaved=True, judgement=judgement, verdict=verdict, reason=reason, means=means, **sides)
+
+
+def _means(pair: tuple[Launch, Launch]) -> tuple[float | None, float | None]:
+    return summary.step_mean(pair[:1]), summary.step_mean(pair[1:])
 
 
 def _medians(launches: Sequence[Launch]) -> list[float]:

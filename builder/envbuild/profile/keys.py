@@ -20,6 +20,8 @@ _FIELDS: dict[Aspect, tuple[str, ...]] = {
     "world": ("world_size", "nodes"),
     "accelerator": ("accelerator",),
 }
+# What the kernel says of one machine's memory changes with the kernel: by pages, and by what it keeps for itself.
+_MEMORY = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ def differences(base: Key, candidate: Key) -> list[Difference]:
                     Difference(aspect=aspect, name=f"hardware.{each}", base=str(a), candidate=str(b))
                     for each in type(ours).model_fields
                     if _differ(a := getattr(ours, each), b := getattr(theirs, each))
+                    and not (each == "memory_bytes" and abs(a - b) <= _MEMORY * max(a, b))
                 ]
             elif _differ(ours, theirs):
                 found.append(Difference(aspect=aspect, name=name, base=str(ours), candidate=str(theirs)))

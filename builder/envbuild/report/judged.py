@@ -86,20 +86,20 @@ def _times(found: comparing.Comparison, name: str) -> list[Table]:
             )
         )  # fmt: skip
     judged = times.judgement if times is not None else None
-    if judged is not None:
+    if times is not None and judged is not None:
         tables.append(
             Table(
                 id=f"{name}-ratio",
                 caption="Ratio of this to the baseline, over rounds of launches in turns",
                 columns=(
-                    *(Column(name=each, unit="number") for each in ("ratio", "at least", "at most")),
+                    *(Column(name=each, unit="number") for each in ("ratio", "at least", "at most", "ratio of means")),
                     *(Column(name=each, unit="number") for each in ("p of no slower", "p of no faster")),
                     Column(name="minimum detectable effect", unit="share"), Column(name="rounds", unit="count"),
                 ),
                 rows=(
                     (
-                        judged.ratio, judged.low, judged.high, judged.slower, judged.faster, judged.detectable,
-                        judged.rounds,
+                        judged.ratio, judged.low, judged.high, times.means, judged.slower, judged.faster,
+                        judged.detectable, judged.rounds,
                     ),
                 ),
             )
