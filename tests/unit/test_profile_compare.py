@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from envbuild import store
 from envbuild.errors import InputError
-from envbuild.profile import baselines
+from envbuild.profile import baselines, files
 from envbuild.profile.comparing import Asked, compare, rounds
 from measured import key, launch, measurement, turns
 
@@ -239,6 +240,27 @@ def test_the_losses_of_every_launch_count(place: int) -> None:
     assert compare(base, worst, Asked(times=False)).convergence.verdict == "diverged"
 
 
+def test_infinities_of_both_signs_are_no_loss() -> None:
+    ranks = [
+        {"rank": n, "steps": {"number": [0], "seconds": [1.0], "loss": [v]}} for n, v in enumerate(("inf", "-inf"))
+    ]
+    broken = measurement({"seed": 1, "ranks": ranks}, side="candidate")
+    assert compare(losing([4.0]), broken, Asked()).convergence.verdict == "diverged"
+    tiny = compare(losing([5e-324] * 2), losing([1e300] * 2, "candidate"), Asked()).convergence
+    assert tiny.verdict == "diverged" and tiny.drift == 1e9
+
+
+@pytest.mark.parametrize(("one", "two", "verdict"), [(1e12, 1e-320, "faster"), (1e-320, 1e12, "regressed")])
+def test_times_beyond_all_reason_are_judged_in_numbers(one: float, two: float, verdict: str) -> None:
+    base = measurement(*turns("base", [one] * 10))
+    found = compare(base, measurement(*turns("candidate", [two] * 9 + [one]), side="candidate"), Asked())
+    assert found.verdict in (verdict, "inconclusive") and found.timing and found.timing.judgement
+    judged = found.timing.judgement
+    assert all(
+        value is None or math.isfinite(value) for value in (judged.ratio, judged.low, judged.high, judged.detectable)
+    )
+
+
 def test_losses_of_two_seeds_are_not() -> None:
     found = compare(losing([4.0]), losing([9.0], "candidate", seed=2), Asked(times=False))
     assert found.convergence.verdict == "unknown" and "seed" in found.convergence.reason
@@ -273,6 +295,16 @@ def test_a_baseline_is_kept_with_its_history(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_configuration_that_json_has_no_word_for_is_kept_in_words(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(
+        json.dumps(files.document(sides()[0]))[:-2] + ', "config": {"a": [NaN, {"b": 1e999}], "c": -Infinity}}}'
+    )
+    read = files.read(tmp_path / "m.json")
+    assert read.config == {"a": ["nan", {"b": "inf"}], "c": "-inf"}
+    path = baselines.write(tmp_path, baselines.promoted(None, read, reason="x", now=NOW))
+    assert baselines.read(path).baseline.measurement == read
+
+
 def test_another_key_is_another_baseline(tmp_path: Path) -> None:
     base, _ = sides()
     kept = baselines.promoted(None, base, reason="x", now=NOW)
@@ -295,6 +327,11 @@ def test_broken_and_unknown_baselines_are_errors_of_the_user(tmp_path: Path) -> 
         (tmp_path / f"{name}.json").write_text(json.dumps({**body, "name": name}))
     with pytest.raises(InputError, match="2 baselines begin with 'a'"):
         baselines.find(tmp_path, "a")
+    empty = {**json.loads((tmp_path / "a1.json").read_text()), "history": []}
+    (tmp_path / "empty.json").write_text(json.dumps(empty))
+    with pytest.raises(InputError, match=r"empty\.json: not a baseline.*history"):
+        baselines.every(tmp_path)
+    (tmp_path / "empty.json").unlink()
     (tmp_path / "z.json").write_text('{"schema": "envbuild.baseline/1"}')
     with pytest.raises(InputError, match=r"z\.json: not a baseline"):
         baselines.every(tmp_path)

@@ -433,6 +433,20 @@ def test_a_view_without_an_end_is_not_read(tmp_path: Path) -> None:
     assert not readers.read([path]).launches[0].ranks[0].steps.number
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "steps: 5 loss: 1.0 iter time (s): 1.2.3", "steps: 5 loss: 1.0 iter time (s): .",
+        " iteration 5/ 10 | elapsed time per iteration (ms): 1.2.3 | lm loss: 1.0 |",
+        "loss: 1.0 CurrSamplesPerSec=1.0, MemAllocated=1.2GB, MaxMemAllocated=1.2.3GB",
+        "MA 1.2.3 GB         Max_MA 1.2.3 GB         CA 1 GB",
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_number_and_is_none_is_not_read(tmp_path: Path, line: str) -> None:
+    (rank,) = log(tmp_path, "step=4 loss=2.0", line).launches[0].ranks
+    assert not any(rank.steps.seconds) and rank.memory.gpu_peak_bytes is None
+
+
 def test_what_no_program_would_write_is_an_error_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text('{"summary": {"\\u001b[31mop": {"1": {"count": -1, "total_latency_ms": 1}}}, "metadata": {}}')

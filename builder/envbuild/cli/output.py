@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envbuild.profile.numbers import in_words
+
 if TYPE_CHECKING:
     from envbuild.model import Finding
 
@@ -78,7 +80,7 @@ def document(command: str, **payload: Any) -> None:
     body = {"schema": f"envbuild.{command}/1", **payload}
     # In an encoding that cannot carry every character, JSON has escapes of its own.
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    text(json.dumps(body, indent=2, ensure_ascii=plain, default=str))
+    text(json.dumps(in_words(body), indent=2, ensure_ascii=plain, default=str, allow_nan=False))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequence[str] = ()) -> None:

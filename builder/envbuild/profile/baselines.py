@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -18,6 +18,7 @@ from envbuild.errors import InputError
 from envbuild.model.words import Frozen, Line
 from envbuild.profile import files, keys, summary
 from envbuild.profile.document import Key, Measurement
+from envbuild.profile.figures import Seconds
 
 FOLDER = "baselines"
 SCHEMA: Literal["envbuild.baseline/1"] = "envbuild.baseline/1"
@@ -35,7 +36,7 @@ class Promotion(Frozen):
     reason: Line
     measurement: Line
     image: Line | None = None
-    step_seconds: float | None = None
+    step_seconds: Seconds | None = None
 
 
 class Baseline(Frozen):
@@ -43,7 +44,7 @@ class Baseline(Frozen):
 
     schema_: Literal["envbuild.baseline/1"] = Field(SCHEMA, alias="schema")
     name: Line
-    history: tuple[Promotion, ...]
+    history: Annotated[tuple[Promotion, ...], Field(min_length=1)]
     measurement: Measurement
 
 

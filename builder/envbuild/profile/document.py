@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from envbuild.model.words import Frozen, Line, Word
 from envbuild.profile.figures import Bytes, Count, Finite, Number, Rank, Samples, Seconds, Seed, Several
-from envbuild.profile.numbers import read_number
+from envbuild.profile.numbers import in_words, read_number
 
 SCHEMA: Literal["envbuild.profile/1"] = "envbuild.profile/1"
 
 Pass = Literal["timing", "comms", "trace", "parity"]
 Origin = Literal["probe", "command", "log", "comms-log", "trace", "nsys"]
+# A ds_config may hold what JSON has no word for: ``1e999``, and what DeepSpeed made of it.
+Config = Annotated[dict[str, Any], AfterValidator(in_words)]
 
 
 class Unavailable(Frozen):
@@ -225,7 +227,7 @@ class Made(Frozen):
     steps: Several = 20
     warmup: Count = 5
     seed: Seed = 1
-    ds_config: dict[str, Any] | None = None
+    ds_config: Config | None = None
     env: tuple[Line, ...] = ()
     slow_data: Delay | None = None
     straggle: Delay | None = None
@@ -262,7 +264,7 @@ class Measurement(Frozen):
 
     key: Key = Key()
     origin: Origins
-    config: dict[str, Any] | None = None
+    config: Config | None = None
     launches: Annotated[tuple[Launch, ...], Field(min_length=1)]
     notes: tuple[Line, ...] = ()
 

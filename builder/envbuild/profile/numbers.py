@@ -18,3 +18,12 @@ def write_number(value: float | None) -> float | str | None:
 def read_number(value: Any) -> Any:
     """What ``write_number`` wrote; anything else as it is."""
     return _WORDS.get(value, value) if isinstance(value, str) else value
+
+
+def in_words(value: Any) -> Any:
+    """A value of any depth, with ``write_number`` of what JSON has no word for."""
+    if isinstance(value, dict):
+        return {name: in_words(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_words(each) for each in value]
+    return write_number(value) if isinstance(value, float) else value

@@ -22,6 +22,8 @@ POWER = 0.8
 EXACT_ROUNDS = 25
 # Makes the median absolute deviation of normal noise its standard deviation.
 _NORMAL = 1.4826
+# Beyond any ratio of two trainings, and far from where exponentials overflow.
+_FARTHEST = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def judge(base: Sequence[float], candidate: Sequence[float], *, delta: float) ->
     pairs = [(b, c) for b, c in zip(base, candidate, strict=True) if b > 0 and c > 0]
     if not pairs:
         return _undecided("no round has a time on both sides")
-    logs = [math.log(c / b) for b, c in pairs]
+    logs = [max(-_FARTHEST, min(_FARTHEST, math.log(c) - math.log(b))) for b, c in pairs]
     ratio = math.exp(median(logs))
     low, high = _bounds(logs)
     slower, faster = signed_rank(logs), signed_rank([-each for each in logs])

@@ -17,6 +17,8 @@ Change = Literal["worse", "better", "changed", "missing"]
 _FIRST_LOSS = {"fp32": 1e-5, "low": 5e-3}
 # Of the last quarter's mean loss. A convention: no measurement stands behind it.
 _DRIFT = 0.01
+# Of a base whose loss is nothing but rounding.
+_MOST_DRIFT = 1e9
 _WORST = ("diverged", "differs", "unknown", "same")
 
 
@@ -195,7 +197,7 @@ def _learned(a: dict[int, float], b: dict[int, float], allowed: float) -> Conver
     gaps = [abs(a[step] - b[step]) for step in steps]
     last = steps[-max(1, len(steps) // 4) :]
     level = fmean(a[step] for step in last)
-    drift = (fmean(b[step] for step in last) - level) / abs(level) if level else 0.0
+    drift = min((fmean(b[step] for step in last) - level) / abs(level), _MOST_DRIFT) if level else 0.0
     figures = {"steps": len(steps), "first": gaps[0], "largest": max(gaps), "drift": drift}
     if drift > _DRIFT:
         reason = f"the last quarter's loss is {drift:.1%} higher"
@@ -213,7 +215,8 @@ def _losses(launch: Launch) -> dict[int, float]:
         for number, loss in zip(rank.steps.number, rank.steps.loss, strict=False):
             if loss is not None:
                 found.setdefault(number, []).append(loss)
-    return {number: fmean(each) for number, each in found.items()}
+    # Not fmean, which refuses infinities of both signs: their mean is no number, like one that a rank has.
+    return {number: sum(each) / len(each) for number, each in found.items()}
 
 
 def _low(measurement: Measurement) -> bool:

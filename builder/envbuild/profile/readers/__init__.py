@@ -57,7 +57,7 @@ def read(paths: Sequence[Path], *, deepspeed: str | None = None) -> Measurement:
     kind = next(iter(kinds))
     try:
         return _read(kind, list(paths), deepspeed)
-    except (ValidationError, UnicodeError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         # Nothing that a program wrote: a size of -1, a name of control letters, a number beyond all reason.
         problem = str(error)
         if isinstance(error, ValidationError):

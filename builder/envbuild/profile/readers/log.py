@@ -20,21 +20,23 @@ from envbuild.profile.readers.opened import lines
 from envbuild.profile.readers.run import Run
 
 _FLOAT = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+# "1.2.3" is a version, and no number of anything.
+_PLAIN = r"\d+(?:\.\d*)?(?!\.?\d)"
 _TIMERS = re.compile(r"time \(ms\)((?: \| [\w. -]+: \d+(?:\.\d+)?)+)")
 _RANK = re.compile(r"\[Rank (-?\d{1,9})\]|\brank=(\d{1,9})\b")
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\]")
 STEP = re.compile(r"\bstep=(\d{1,12}), skipped=\d+, lr=")
 _VERSION = re.compile(r"DeepSpeed info: version=(\d{1,6})\.(\d{1,6})\.(\d{1,6})([^,\s]*)")
-_SPEED = re.compile(r"CurrSamplesPerSec=[^,]+, MemAllocated=[\d.]+GB, MaxMemAllocated=([\d.]+)GB")
-_MEMORY = re.compile(r"\bMA [\d.]+ GB\s+Max_MA ([\d.]+) GB")
+_SPEED = re.compile(rf"CurrSamplesPerSec=[^,]+, MemAllocated={_PLAIN}GB, MaxMemAllocated=({_PLAIN})GB")
+_MEMORY = re.compile(rf"\bMA {_PLAIN} GB\s+Max_MA ({_PLAIN}) GB")
 _ACCELERATOR = re.compile(r"ds_accelerator to (\w+)")
 _BACKEND = re.compile(r"Initializing TorchBackend in DeepSpeed with backend (\w+)")
 _WORLD = re.compile(r"\bworld[ _]size[ .:=]+(\d{1,6})\b", re.IGNORECASE)
 _NCCL = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _VIA = re.compile(r"NCCL INFO .*\bvia (P2P(?:/\w+)?|SHM(?:/\w+)?|NET/\w+)")
-PIPE = re.compile(rf"steps: (\d{{1,12}}) loss: ({_FLOAT}) .*iter time \(s\): ([\d.]+)")
+PIPE = re.compile(rf"steps: (\d{{1,12}}) loss: ({_FLOAT}) .*iter time \(s\): ({_PLAIN})")
 MEGATRON = re.compile(r"\biteration\s+(\d{1,12})/\s*\d+ \|")
-_MEGATRON_TIME = re.compile(r"elapsed time per iteration \(ms\): ([\d.]+)")
+_MEGATRON_TIME = re.compile(rf"elapsed time per iteration \(ms\): ({_PLAIN})")
 LOSS = re.compile(
     rf"(?<![\w-])['\"]?(?:lm |train_|training )?loss['\"]?\s*[:=]\s*['\"]?({_FLOAT})(?![\w.])", re.IGNORECASE
 )
