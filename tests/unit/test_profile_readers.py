@@ -171,6 +171,18 @@ def test_single_operations_give_the_true_latencies_back(tmp_path: Path) -> None:
     assert few.ranks[0].collectives[0].seconds is None and "too few" in few.unavailable[0].reason
 
 
+@pytest.mark.parametrize("version", ["0.19.8", None])
+def test_with_debug_each_caller_has_a_timer_of_its_own(tmp_path: Path, version: str | None) -> None:
+    lines = []
+    for number in range(1, 11):
+        for size, caller, each in (("4.0 MB", "gather", 1.0), ("8.0 MB", "all_gather_coalesced", 100.0)):
+            op = f"all_gather_into_tensor | [Caller Func: {caller}]"
+            lines += verbose([number * each], size, op)
+    found = log(tmp_path, *lines, deepspeed=version).launches[0].ranks[0].collectives
+    assert [(row.op, row.count, row.time) for row in found] == [("all_gather_into_tensor", 10, "corrected")] * 2
+    assert [row.seconds for row in found] == [pytest.approx(0.01), pytest.approx(1.0)]
+
+
 def test_the_oldest_form_of_an_operation(tmp_path: Path) -> None:
     line = (
         "rank=1 | comm op: all_reduce | time (ms): 1.50 | msg size: 4.0 KB | algbw (Gbps): 1.00  | busbw (Gbps): 1.00 "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,9 @@ _UNITS = {"B": 0, "KB": 1, "MB": 2, "GB": 3, "TB": 4, "PB": 5, "EB": 6}
 _SIZE = r"(\d+(?:\.\d+)?) ?([KMGTPE]?B)"
 _FIGURE = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf)"
 _ROW = re.compile(rf"(?:^|\s){_SIZE}\s+(\d{{1,15}})" + rf"\s+{_FIGURE}" * 4 + r"\s*$")
-_VERBOSE = re.compile(rf"comm op: (?P<op>[\w.-]+)[^|]*(?:\|[^|]*)?\| time \(ms\): {_FIGURE} \| msg size: {_SIZE} \|")
+_VERBOSE = re.compile(
+    rf"comm op: (?P<op>[\w.-]+)[^|]*(?P<caller>\|[^|]*)?\| time \(ms\): {_FIGURE} \| msg size: {_SIZE} \|"
+)
 _NAME = re.compile(r"^(?:[\w.-]+: )?([A-Za-z_]\w{2,60})(?: \| \[Caller Func: [^\]]*\])?\s*$")
 _HEAD, _STRAGGLERS = "Comm. Op", "Breakdown with straggler effect"
 # Of so many growing times in a row, chance is no explanation.
@@ -40,7 +42,10 @@ class _Row:
 
 @dataclass(slots=True)
 class _Single:
-    """Operations of one name, as they were printed one by one."""
+    """Operations of one name, as they were printed one by one: each of them has one timer.
+
+    With ``debug`` a name has its caller (comm.py: ``log_name``), and so has the timer.
+    """
 
     rows: dict[int, _Row] = field(default_factory=dict)
     differences: dict[int, float] = field(default_factory=dict)
@@ -52,7 +57,7 @@ class _Single:
 class Comms:
     """What one rank's log tells of its collectives."""
 
-    singles: dict[str, _Single] = field(default_factory=dict)
+    singles: dict[tuple[str, str], _Single] = field(default_factory=dict)
     table: dict[tuple[str, int], _Row] = field(default_factory=dict)
     exact: bool = False
     in_table: bool = False
@@ -85,10 +90,10 @@ class Comms:
         return self.in_table
 
     def _single(self, found: re.Match[str]) -> None:
-        op, time, size = found["op"], _number(found[2]), _bytes(found[3], found[4])
+        name, time, size = (found["op"], found["caller"] or ""), _number(found[3]), _bytes(found[4], found[5])
         if time is None or size is None:
             return
-        single = self.singles.setdefault(op, _Single())
+        single = self.singles.setdefault(name, _Single())
         row = single.rows.setdefault(size, _Row())
         row.count += 1
         row.milliseconds += time
@@ -125,16 +130,20 @@ class Comms:
         """The rows, with times where they can be trusted, and why where not."""
         missing: list[Unavailable] = []
         found = []
-        for op, single in sorted(self.singles.items()):
-            cumulative = _cumulative(version, single)
-            for size, row in sorted(single.rows.items()):
-                spent = single.differences[size] if cumulative else row.milliseconds
+        ops = sorted({op for op, _ in self.singles})
+        for op in ops:
+            singles = [single for (name, _), single in self.singles.items() if name == op]
+            cumulative = _cumulative(version, singles)
+            for size in sorted({size for single in singles for size in single.rows}):
+                own = [single for single in singles if size in single.rows]
+                spent = sum(each.differences[size] if cumulative else each.rows[size].milliseconds for each in own)
                 time = None if cumulative is None else "corrected" if cumulative else "measured"
-                found.append(_collective(op, size, row.count, spent if time else None, time, ranks))
+                count = sum(each.rows[size].count for each in own)
+                found.append(_collective(op, size, count, spent if time else None, time, ranks))
             if cumulative is None:
                 missing.append(_unknown(op, "too few operations to tell whether DeepSpeed's times are cumulative"))
         for (op, size), row in sorted(self.table.items()):
-            if op in self.singles:
+            if op in ops:
                 continue
             trusted = version is not None and version < CUMULATIVE_FROM and math.isfinite(row.milliseconds)
             found.append(
@@ -146,12 +155,12 @@ class Comms:
         return found, list({each.figure: each for each in missing}.values())
 
 
-def _cumulative(version: tuple[int, ...] | None, single: _Single) -> bool | None:
+def _cumulative(version: tuple[int, ...] | None, singles: Sequence[_Single]) -> bool | None:
     if version is not None:
         return version >= CUMULATIVE_FROM
-    if not single.growing:
+    if not all(single.growing for single in singles):
         return False
-    return True if sum(row.count for row in single.rows.values()) >= _ENOUGH else None
+    return True if any(sum(row.count for row in each.rows.values()) >= _ENOUGH for each in singles) else None
 
 
 def _collective(
