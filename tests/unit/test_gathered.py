@@ -14,7 +14,7 @@ from envbuild import process
 from envbuild.errors import GateError
 from envbuild.events import Event, PhaseDone, PhaseStarted
 from envbuild.pipeline import collective, spread_run
-from envbuild.pipeline.gathered import gather
+from envbuild.pipeline.gathered import _clocks, gather
 from envbuild.pipeline.measured import About, measurement_of
 from envbuild.pipeline.measured_text import summary
 from envbuild.pipeline.prepare import FindingsError
@@ -144,6 +144,15 @@ def test_people_read_which_node_a_rank_was_on() -> None:
     assert table.columns[-1].name == "node" and [row[-1] for row in table.rows] == ["n1", "n1", "n2", "n2"]
     rows = {row[0]: row[1] for row in judged.key(several, None, "m").tables[0].rows}
     assert rows["nodes"] == "2: n1, n2"
+
+
+def test_the_error_of_a_clock_holds_every_bound_of_it() -> None:
+    said = {
+        rank: [{"kind": "clock", "rounds": [[1.0, 1.0001]]}, {"kind": "clock", "rounds": [[9.0, 9.01]]}]
+        for rank in range(2)
+    }  # fmt: skip
+    _, second = _clocks(said, {0: "a", 1: "b"}, ["a", "b"])
+    assert (second.clock_ahead, second.clock_error) == (0.0, 0.01)
 
 
 def test_clocks_that_nobody_compared_are_not_taken_for_equal() -> None:

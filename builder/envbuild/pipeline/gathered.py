@@ -100,9 +100,9 @@ def _clocks(said: Mapping[int, Sequence[Line]], names: Mapping[int, str], order:
         if not times:
             yield Node(name=name)
             continue
-        middles = [(low + high) / 2 for low, high in times]
-        error = (times[0][1] - times[0][0]) / 2 + abs(middles[-1] - middles[0])
-        yield Node(name=name, clock_ahead=round(middles[0], 7), clock_error=round(error, 7))
+        ahead = sum(times[0]) / 2
+        error = max(abs(bound - ahead) for bounds in times for bound in bounds)
+        yield Node(name=name, clock_ahead=round(ahead, 7), clock_error=round(error, 7))
 
 
 def _bounds(pairs: Sequence[tuple[Sequence[Rounds], Sequence[Rounds]]], when: int) -> tuple[float, float] | None:
