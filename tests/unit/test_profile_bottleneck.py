@@ -162,6 +162,18 @@ def test_one_hiccup_makes_no_straggler_but_is_counted_in_the_mean() -> None:
     assert not diagnose(measurement(launch)).found
 
 
+def test_a_rank_that_is_slow_in_one_launch_of_ten_is_no_straggler() -> None:
+    launches = []
+    for number in range(10):
+        launch = one(parts={"data_wait": [0.0] * STEPS, "forward": [0.4] * STEPS, "backward": [0.4] * STEPS})
+        if number == 3:
+            steps = launch["ranks"][1]["steps"]
+            late = {**steps["parts"], "forward": [0.9] * STEPS}
+            launch["ranks"][1]["steps"] = {**steps, "seconds": [1.5] * STEPS, "parts": late}
+        launches.append(launch)
+    assert not diagnose(measurement(*launches)).found
+
+
 def test_more_and_smaller_collectives_than_in_the_baseline() -> None:
     sides = []
     for count in (1, 8):

@@ -234,10 +234,10 @@ def _work(view: View) -> dict[int, float]:
     if len([values for values in columns.values() if values]) > 1:
         return {rank: max(0.0, median(values)) for rank, values in columns.items() if values}
     parts: tuple[Part, ...] = ("data_wait", "forward", "backward", "optimizer")
-    found: dict[int, float] = {}
+    found: dict[int, list[float]] = {}
     for launch in summary.timed(view.measurement):
         for rank in launch.ranks:
             known = [values for part in parts if (values := counted(launch, rank.steps.parts.get(part, ())))]
             if known:
-                found[rank.rank] = max(found.get(rank.rank, 0.0), sum(median(values) for values in known))
-    return found
+                found.setdefault(rank.rank, []).append(sum(median(values) for values in known))
+    return {rank: median(works) for rank, works in found.items()}
