@@ -23,6 +23,7 @@ from envbuild.pipeline.profile_wish import MODELS, Wish, argv_of, profiler_folde
 from envbuild.pipeline.training_config import training_config
 from envbuild.profile import files, schema
 from envbuild.profile.document import Hardware
+from envbuild.profile.summary import traffic
 from envbuild.profiler import collectives, hooks, models, parts, swapping, tracing
 
 FILES = sorted(profiler_folder().rglob("*.py"))
@@ -444,6 +445,25 @@ def test_the_lines_become_a_measurement_that_its_schema_takes() -> None:
 def test_a_wrong_step_does_not_pass(losses: float, ratio: float) -> None:
     (row,) = measurement_of(lines(losses=losses, ratio=ratio), ABOUT).launches[2].structure.parity
     assert not row.passed
+
+
+def killed(*steps: int) -> Any:
+    """Two ranks that had counted so many steps when they were killed; more of them were printed."""
+    made = [line for line in lines() if line.get("pass", "timing") == "timing"]
+    for count, line in zip(steps, (line for line in made if line["kind"] == "pass"), strict=True):
+        line |= {"steps": count, "collectives": [{**line["collectives"][0], "count": 5 * count}]}
+    return measurement_of(made, ABOUT)
+
+
+def test_collectives_are_told_by_the_steps_that_they_were_counted_over() -> None:
+    (told,) = traffic(killed(1, 1))
+    assert told.sums.count / told.steps == 5
+    torn = killed(1, 2)
+    (told,) = traffic(torn)
+    assert told.sums.count / told.steps == 5, "the rank that got further"
+    (launch,) = torn.launches
+    assert launch.structure.collectives == ()
+    assert "structure.collectives" in {each.figure for each in launch.unavailable}
 
 
 def test_what_is_missing_does_not_pass() -> None:

@@ -144,6 +144,9 @@ def _launch(
         if line["pass"] == name:
             steps[line["rank"]].append(line)
     samples = [line for line in of_kind(lines, "sample") if start <= line["at"] < until]
+    counted = max((report.get("steps") or 0 for report in reports), default=0)
+    # Killed between two ranks' writing: counts of other steps than the launch's are nobody's figures.
+    reports = [each if (each.get("steps") or 0) == counted else {**each, "collectives": None} for each in reports]
     rows = tuple(
         rank_of(report, ranks, steps[report["rank"]], samples, start, about.accelerator)
         for report in sorted(reports, key=lambda each: int(each["rank"]))
@@ -187,13 +190,14 @@ def _structure(reports: Sequence[Mapping[str, Any]], name: str) -> Structure:
         return Structure(parity=parity_of(reports))
     made = [report["structure"] for report in reports if report.get("structure")]
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for report in reports:
+    whole = all((report.get("steps") or 0) == (reports[0].get("steps") or 0) for report in reports)
+    for report in reports if whole else ():
         for row in report.get("collectives") or ():
             counts[row["op"]][0] += row["count"]
             counts[row["op"]][1] += row["bytes"]
     devices = dict(made[0]["devices"]) if made else {}
     return Structure(
-        steps=next((report["steps"] for report in reports if report.get("steps")), None),
+        steps=max((report.get("steps") or 0 for report in reports), default=0) or None,
         collectives=tuple(
             StructuralCollective(op=op, count=count, bytes=size) for op, (count, size) in sorted(counts.items())
         ),

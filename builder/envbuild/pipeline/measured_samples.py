@@ -97,6 +97,8 @@ def unavailable_of(
     found += [("inside.swap", reason) for reason in dict.fromkeys(r["swap"] for r in reports if r.get("swap"))]
     if name in ("timing", "trace"):
         found.append(("collectives.seconds", "timing a collective takes its overlap away: --pass comms"))
+    if len({report.get("steps") or 0 for report in reports}) > 1:
+        found.append(("structure.collectives", "the ranks counted over different steps: the training was killed"))
     if not any(sample["gpus"] for sample in samples):
         reason = "there is no GPU" if accelerator == "cpu" else end.get("gpus") or "NVML gave no figures"
         found += [(kind, reason) for kind in _GPU_SERIES]

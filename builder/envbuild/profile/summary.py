@@ -166,7 +166,9 @@ def traffic(measurement: Measurement) -> list[Traffic]:
         for rank in launch.ranks:
             for op in {each.op for each in rank.collectives}:
                 key = (op, launch.pass_)
-                steps[key] = steps.get(key, 0) + max(0, len(rank.steps.number) - launch.warmup)
+                # A training that was killed has more steps than its collectives were counted over.
+                own = launch.structure.steps or max(0, len(rank.steps.number) - launch.warmup)
+                steps[key] = steps.get(key, 0) + own
     groups = grouped(measurement, lambda launch, rank, each: (each.op, launch.pass_))
     return [Traffic(op=op, pass_=name, steps=steps[op, name], sums=sums) for (op, name), sums in sorted(groups.items())]
 
