@@ -95,7 +95,7 @@ def test_another_kernel_is_not_another_machine(memory: int, verdict: str) -> Non
         measurement(*turns(side, NOISE), key=key(side, hardware={"cpu": "EPYC", "memory_bytes": size}))
         for side, size in sizes.items()
     ]
-    assert compare(*made, Asked()).verdict == verdict
+    assert compare(made[0], made[1], Asked()).verdict == verdict
 
 
 def test_what_is_slow_in_every_third_step_is_no_pass() -> None:
@@ -154,9 +154,9 @@ def test_an_exact_figure_that_was_not_measured_is_no_pass(name: str) -> None:
         for side, made in (("base", STRUCTURE), ("candidate", lacking))
     ]
     for times in (False, True):
-        found = compare(*both, Asked(times=times))
+        found = compare(both[0], both[1], Asked(times=times))
         assert found.verdict == "inconclusive" and name in found.reason, found.reason
-        assert compare(*reversed(both), Asked(times=times, differs=frozenset({"image"}))).verdict == "same"
+        assert compare(both[1], both[0], Asked(times=times)).verdict == "same"
     nothing = measurement(launch([1.0]), side="candidate")
     assert compare(both[0], nothing, Asked(times=False)).verdict == "inconclusive"
 

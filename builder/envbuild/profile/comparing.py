@@ -127,18 +127,22 @@ def _place(launch: Launch) -> int | None:
 
 def _timing(base: Measurement, candidate: Measurement, asked: Asked) -> Timing:
     before, after = (_medians(summary.timed(side)) for side in (base, candidate))
-    sides = {"base": spread(before), "candidate": spread(after)}
+    ours, theirs = spread(before), spread(after)
     if not before or not after:
         which = "neither side" if not before and not after else "only one side"
         reason = f"{which} has step times"
-        return Timing(interleaved=False, judgement=None, verdict="inconclusive", reason=reason, **sides)
+        return Timing(
+            interleaved=False, judgement=None, verdict="inconclusive", reason=reason, base=ours, candidate=theirs
+        )
     paired = rounds(base, candidate)
     if not paired:
         reason = (
             "the two sides were not launched in turns: what the host did meanwhile cannot be told from what the "
             "candidate does, so their times decide nothing"
         )
-        return Timing(interleaved=False, judgement=None, verdict="inconclusive", reason=reason, **sides)
+        return Timing(
+            interleaved=False, judgement=None, verdict="inconclusive", reason=reason, base=ours, candidate=theirs
+        )
     columns = [_medians(side) for side in zip(*paired, strict=True)]
     judgement = judge(columns[0], columns[1], delta=asked.delta)
     verdict, reason = judgement.verdict, judgement.reason
@@ -150,7 +154,9 @@ def _timing(base: Measurement, candidate: Measurement, asked: Asked) -> Timing:
             "middle: some of the candidate's steps take longer"
         )
     means = median(ratios) if ratios else None
-    return Timing(interleaved=True, judgement=judgement, verdict=verdict, reason=reason, means=means, **sides)
+    return Timing(
+        interleaved=True, judgement=judgement, verdict=verdict, reason=reason, means=means, base=ours, candidate=theirs
+    )
 
 
 def _means(pair: tuple[Launch, Launch]) -> tuple[float | None, float | None]:
