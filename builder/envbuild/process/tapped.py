@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import signal
 import subprocess
 import termios
@@ -36,8 +37,8 @@ class Tapped:
 
     A stream that is a terminal stays one for the program (a second one is put in its place, so that colours and
     progress bars are as ever), and two streams that go to the same place keep their order. Standard input and the
-    process group are this program's own, so Ctrl-C reaches it by itself; SIGTERM and SIGHUP are passed on while this
-    is used as a context.
+    process group are this program's own, so Ctrl-C reaches it by itself, and so do SIGQUIT, SIGUSR1 and SIGUSR2, which
+    a scheduler sends to the group; SIGTERM and SIGHUP are passed on while this is used as a context.
 
     Args:
         on_output: Gets 1 or 2, for stdout or stderr, and bytes, from threads of their own; what it raises is lost.
@@ -102,7 +103,11 @@ class Tapped:
                     return
                 rest = memoryview(data)
                 while rest:
-                    rest = rest[os.write(tap.target, rest) :]
+                    try:
+                        rest = rest[os.write(tap.target, rest) :]
+                    except BlockingIOError:
+                        # Somebody else who has this stream, too, made it so; who reads it is only slow.
+                        select.select([], [tap.target], [])
                 with contextlib.suppress(Exception):
                     self._on_output(tap.number, data)
         except OSError:
@@ -121,7 +126,8 @@ class Tapped:
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._before[number] = signal.signal(number, pass_on)
-        self._before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+            self._before[number] = signal.signal(number, lambda number, frame: None)
         if any(tap.terminal for tap in self._taps):
             self._before[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, resize)
         return self
