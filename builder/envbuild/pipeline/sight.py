@@ -44,7 +44,7 @@ class Sight:
         self._known: dict[int, tuple[int, int]] = {}  # of each rank its process, and when that began
         self._ended: dict[int, RankSeen] = {}
         self._last: dict[int, RankSeen] = {}
-        self._guessed = False
+        self.guessed = False
 
     def look(self, at: float) -> Tick:
         """One look."""
@@ -128,11 +128,11 @@ class Sight:
         for rank, figures in told.items():
             if figures["pid"] in inside:
                 found[rank] = inside[figures["pid"]]
-        if found and self._guessed:
-            self._known, self._guessed = {}, False
-        if not found and members and (self._guessed or not self._known):
+        if found and self.guessed:
+            self._known, self.guessed = {}, False
+        if not found and members and (self.guessed or not self._known):
             # No launcher: the process that has worked most is the training.
-            self._guessed = True
+            self.guessed = True
             most = max(members, key=lambda member: member.cpu)
             own = here.get(self._known.get(0, (0, 0))[0])
             if own is None or most.cpu > 2 * own.cpu + 1:

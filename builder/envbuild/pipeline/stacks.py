@@ -16,7 +16,8 @@ _MOST = 16 << 20
 _FRAMES, _DEEP = 8, 40
 # Of a frame in py-spy's text and in Python's own: where it waits for the other ranks, or for the GPU.
 _WAITS = re.compile(
-    r"torch/distributed/|deepspeed/comm/|distributed_c10d|synchronize \(torch/cuda|in synchronize\b|\bbarrier\b"
+    r"distributed_c10d|torch/distributed/_functional_collectives|deepspeed/comm/|synchronize \(torch/cuda|"
+    r"in synchronize\b"
 )
 # Where a rank does by itself what takes long: checkpoints, uploads, other programs.
 _AWAY = re.compile(
@@ -45,9 +46,11 @@ class Stack:
         """Whether it waits for others, or is away; None where nothing is known."""
         if not self.text:
             return None
-        if _WAITS.search(self.text):
+        # What other threads do, such as one that saves a checkpoint, is not what the rank waits for.
+        main = "\n".join(self.lines(_DEEP))
+        if _WAITS.search(main):
             return "waiting"
-        return "away" if _AWAY.search("\n".join(self.lines(_DEEP))) else "own"
+        return "away" if _AWAY.search(main) else "own"
 
     def elsewhere(self, before: Stack) -> bool:
         """Whether its main thread has moved since an earlier look; False where that is not known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import signal
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from envbuild import store
+from envbuild.errors import EnvbuildError
 from envbuild.pipeline import stacks
 from envbuild.pipeline.sight import Sight
 from envbuild.watching import proc
@@ -27,6 +29,7 @@ from envbuild.watching.types import Alert, RankSeen, Tick
 # Of ranks on this host: more stacks than anybody reads.
 _MOST_STACKS, _MOST_AGAIN = 64, 8
 _ANSWER = 5.0
+_MOST_FAILURES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,7 @@ class Watch:
         self._next = 0.0
         self._stopped = False
         self._count_dumps = 0
+        self._failed: set[str] = set()
 
     def now(self) -> float:
         """Seconds since watching began."""
@@ -109,8 +113,19 @@ class Watch:
         """Tell something that somebody else has noticed."""
         self._say([alert])
 
+    def recall(self, data: bytes) -> None:
+        """What the training has written before watching began: no step of now, and nothing that is told."""
+        self._words[0].take(data)
+        self._printed.clear()
+
     def beat(self) -> None:
-        """Called several times in an interval."""
+        """Called several times in an interval; whatever is wrong with watching, the training goes on."""
+        try:
+            self._beat()
+        except Exception as error:
+            self._cannot("cannot-look", f"a look at the training failed: {type(error).__name__}: {error}")
+
+    def _beat(self) -> None:
         for dead in self._sight.ended():
             kernel = self._sight.kernel(dead.pid) if dead.exit_code == -signal.SIGKILL else ""
             self._died(dead, kernel)
@@ -121,11 +136,13 @@ class Watch:
         self._next = self.now() + self._wish.patience.interval
         self._look()
 
-    def close(self) -> Watched:
-        """The training has ended."""
+    def close(self, code: int | None = None) -> Watched:
+        """The training has ended, with this exit code; None where that cannot be seen."""
         for dead in self._sight.ended():
             self._died(dead, "")
         self._listen()
+        if not self._stopped:
+            self._say(self._deaths.close(code, self.now()))
         steps = max([self._count(), *(rank.step or 0 for rank in self._tick.ranks)] if self._tick else [self._count()])
         if self._tick is not None:
             # What it told of behind the last look counts, too.
@@ -143,7 +160,7 @@ class Watch:
             line = self._printed.popleft()
             # Every rank may print the same step: the first of them counts.
             again = self._last is not None and line.number is not None and line.number == self._last.number
-            if again and line.loss is not None:
+            if again and line.loss is not None and math.isfinite(line.loss):
                 continue
             if line.loss is not None:
                 self._last = line
@@ -204,20 +221,26 @@ class Watch:
 
     def _act(self, tick: Tick) -> None:
         if self._wish.dumps is not None:
-            self._count_dumps += 1
-            more = f"-{self._count_dumps}" if self._count_dumps > 1 else ""
-            self._dump = self._wish.dumps.with_name(self._wish.dumps.name + more)
-            self._await_answers(tick)
-            for number, stack in self._stacks.items():
-                store.write_atomic(self._dump / f"rank-{number}.stack.txt", stack.text or f"{stack.problem}\n")
-            told = [alert_dict(alert) for alert in self._alerts]
-            store.write_json(self._dump / "alerts.json", {"alerts": told, "at": tick.at})
-            for path in sorted(self._folder.glob("*-*.*")) if self._folder is not None else ():
-                if path.suffix in (".json", ".txt"):
-                    store.write_atomic(self._dump / path.name, path.read_bytes())
+            try:
+                self._dumped(tick, self._wish.dumps)
+            except (EnvbuildError, OSError) as error:
+                self._cannot("cannot-write", f"no dump of the hang: {error}")
         if self._wish.on_hang == "stop":
             self._stopped = True
             self._stop()
+
+    def _dumped(self, tick: Tick, dumps: Path) -> None:
+        self._count_dumps += 1
+        more = f"-{self._count_dumps}" if self._count_dumps > 1 else ""
+        self._dump = dumps.with_name(dumps.name + more)
+        self._await_answers(tick)
+        for number, stack in self._stacks.items():
+            store.write_atomic(self._dump / f"rank-{number}.stack.txt", stack.text or f"{stack.problem}\n")
+        told = [alert_dict(alert) for alert in self._alerts]
+        store.write_json(self._dump / "alerts.json", {"alerts": told, "at": tick.at})
+        for path in sorted(self._folder.glob("*-*.*")) if self._folder is not None else ():
+            if path.suffix in (".json", ".txt"):
+                store.write_atomic(self._dump / path.name, path.read_bytes())
 
     def _await_answers(self, tick: Tick) -> None:
         """Ranks that can answer do so within a second."""
@@ -230,7 +253,15 @@ class Watch:
 
     def _died(self, dead: RankSeen, kernel: str) -> None:
         if not self._stopped:
-            self._say(self._deaths.died(dead, self.now(), ooms=self._sight.ooms(), kernel=kernel))
+            sure = not self._sight.guessed
+            self._say(self._deaths.died(dead, self.now(), ooms=self._sight.ooms(), kernel=kernel, sure=sure))
+
+    def _cannot(self, kind: str, message: str) -> None:
+        """Say once that watching itself is in want of something."""
+        if message not in self._failed and len(self._failed) < _MOST_FAILURES:
+            self._failed.add(message)
+            with contextlib.suppress(Exception):
+                self._say([Alert(kind=kind, severity="warning", message=message, at=self.now())])
 
     def _say(self, found: list[Alert]) -> None:
         for alert in found:
@@ -247,7 +278,10 @@ class Watch:
                 tick, up=up, moved=self._moved, pace=self._pace(), loss=self._last.loss if self._last else None,
                 norm=self._norm, alerts=self._alerts,
             )  # fmt: skip
-            store.write_atomic(self._wish.openmetrics, text(seen))
+            try:
+                store.write_atomic(self._wish.openmetrics, text(seen))
+            except (EnvbuildError, OSError) as error:
+                self._cannot("cannot-write", f"{self._wish.openmetrics} is not kept up to date: {error}")
 
     def _pace(self) -> float | None:
         pairs = list(self._numbers)[1:]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import envbuild
 from envbuild import process, store
@@ -21,6 +23,8 @@ from envbuild.watching.types import Alert
 _GRACE = 30.0
 # Until a container has begun; its image is here.
 _UNSEEN = 60.0
+# Of a log that is followed: what is read of its past, and at once; so many pieces between two looks.
+_PAST, _PIECE, _PIECES = 1 << 16, 1 << 20, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +101,14 @@ def run(
         with child:
             stop = _Stop(child.pid)
             watch = Watch(child.pid, folder, wish, streams.tell, stop)
-            pause = min(0.5, wish.patience.interval / 2)
+            # How a rank ended can be read until its launcher asks: torchrun does so ten times a second.
+            pause = 0.05 if container is None else 0.5
             until = time.monotonic() + _UNSEEN
             while (code := child.wait(pause)) is None:
                 if container is not None and (pid := proc.marked(container)) is not None:
                     watch.follow(pid)
                     stop.follow(pid)
-                    container = None
+                    container, pause = None, 0.05
                 elif container is not None and time.monotonic() > until:
                     watch.say(_unseen(watch.now()))
                     container = None
@@ -113,7 +118,7 @@ def run(
             stop.left()
         child.drain()
         _listen(watch, said)
-        return code, watch.close()
+        return code, watch.close(code)
 
 
 def _unseen(at: float) -> Alert:
@@ -139,20 +144,62 @@ def watch_pid(pid: int, wish: Wish, follow: Path | None, tell: Callable[[Alert],
     watch = Watch(pid, None, wish, tell, stop)
     began = proc.stat(pid)
     with contextlib.ExitStack() as opened:
-        stream = opened.enter_context(follow.open("rb")) if follow is not None else None
+        tail = opened.enter_context(Tail(follow)) if follow is not None else None
+        if tail is not None:
+            watch.recall(tail.history())
         while began is not None:
             now = proc.stat(pid)
             if now is None or now.started != began.started or now.state in ("Z", "X"):
                 break
-            if stream is not None and (data := stream.read(1 << 20)):
-                watch.hear(1, data)
+            _hear(watch, tail, _PIECES)
             watch.beat()
             stop.over()
             time.sleep(min(0.5, wish.patience.interval / 2))
         stop.left()
-        if stream is not None:
-            watch.hear(1, stream.read())
+        _hear(watch, tail, sys.maxsize)
     return watch.close()
+
+
+def _hear(watch: Watch, tail: Tail | None, most: int) -> None:
+    while tail is not None and most > 0 and (data := tail.read()):
+        watch.hear(1, data)
+        most -= 1
+
+
+class Tail:
+    """A file that others append to, from its end on; one that is cut off or replaced is read from its beginning."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stream: BinaryIO = path.open("rb")
+        self._from = max(0, os.fstat(self._stream.fileno()).st_size - _PAST)
+
+    def __enter__(self) -> Tail:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._stream.close()
+
+    def history(self) -> bytes:
+        """The last whole lines of what is there already."""
+        self._stream.seek(self._from)
+        data = self._stream.read(_PAST)
+        return data.partition(b"\n")[2] if self._from else data
+
+    def read(self) -> bytes:
+        """What has been added, or a piece of it."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self._stream.fileno()).st_size < self._stream.tell():
+                self._stream.seek(0)
+            if data := self._stream.read(_PIECE):
+                return data
+            # Nothing comes into this one any more where another is in its place.
+            if not os.path.samestat(self._path.stat(), os.fstat(self._stream.fileno())):
+                fresh = self._path.open("rb")
+                self._stream.close()
+                self._stream = fresh
+                return fresh.read(_PIECE)
+        return b""
 
 
 class _Stop:

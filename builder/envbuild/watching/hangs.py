@@ -16,6 +16,7 @@ _LATE = 2.4  # intervals without progress, at the least: with a third sample it 
 _LOOKS = 1.5  # intervals before that: two looks at the ranks' Python tell whether it moves
 _PACES, _GAPS, _KNOWN = 60, 720, 3  # signs of progress: kept (an hour's at the usual interval), and enough
 _SURE = 12  # intervals
+_FIRSTS = 3  # times as long as until the first step
 _SEVERITY: Mapping[str, Severity] = {"hang": "error", "mismatch": "error", "busy": "info"}
 
 
@@ -50,6 +51,8 @@ class Hangs:
         self._paces: deque[float] = deque(maxlen=_PACES)
         self._count = 0
         self._started = False
+        self._first: float | None = None
+        self._sure = 0.0
         self._before: Tick | None = None
         self._said: set[tuple[str, tuple[int, ...]]] = set()
         self._went: dict[int, float] = {}  # when each rank was last seen to get on with something of its own
@@ -61,7 +64,7 @@ class Hangs:
         count = max([tick.number or tick.steps, *(rank.step or 0 for rank in tick.ranks)])
         before, self._before = self._before, tick
         if self._marks is None or before is None:
-            self._marks, self._since, self._count = marks, tick.at, count
+            self._marks, self._since, self._count, self._first = marks, tick.at, count, tick.at
             return []
         if tick.at - before.at > 4 * self.patience.interval:
             # Nobody looked (Ctrl-Z, a laptop's lid, a crowded host): that time counts for nothing.
@@ -72,14 +75,14 @@ class Hangs:
                 return self._progress(tick, marks, count)
             self._marks = marks
         limit = self._limit(tick)
-        doing = activities(tick, before)
+        doing = activities(tick, before, self.where)
         self._notice(tick, [rank for rank, does in doing.items() if does in ("moving", "children")])
         if any(does in ("gone", "stopped") for does in doing.values()):
             # No step takes as long as this does.
             limit = min(limit, _LATE * self.patience.interval)
         elif self._started and len(self._gaps) < _KNOWN:
             # Between the first steps only a rank that is seen to be behind, and idle, is more than slow.
-            limit = min(limit, _SURE * self.patience.interval)
+            limit = min(limit, max(_SURE * self.patience.interval, self._sure))
         self.standing = tick.at - self._since >= limit - _LOOKS * self.patience.interval
         if tick.at - self._since < limit:
             return []
@@ -103,7 +106,9 @@ class Hangs:
         if over:
             # A pause that was no hang is how long this training may take again.
             self._gaps.append(gap)
-        self._started = self._started or count > 0
+        if not self._started and count > 0:
+            # The first step has more to do than those behind it, and theirs may be as long.
+            self._started, self._sure = True, _FIRSTS * (tick.at - (self._first or 0.0))
         self._marks, self._since, self._count = marks, tick.at, count
         self.standing, self._told, self._said = False, False, set()
         self.where, self.stirred, self._went = {}, frozenset(), {}
@@ -145,7 +150,7 @@ class Hangs:
         self._said.add(said)
         self._told = True
         usual = f"; its steps take {median(self._paces):.3g} s" if self._paces else ""
-        told = (f"no progress for {stood:.0f} s{usual}", *evidence(tick, before))
+        told = (f"no progress for {stood:.0f} s{usual}", *evidence(tick, before, self.where))
         return [
             Alert(
                 kind=found.kind, severity=_SEVERITY.get(found.kind, "warning"), at=tick.at,

@@ -44,7 +44,7 @@ def judge(tick: Tick, before: Tick, where: Mapping[int, Where], going: Collectio
     Args:
         going: Ranks that were lately seen to get on with something of their own.
     """
-    doing = activities(tick, before)
+    doing = activities(tick, before, where)
     for wanted, why in (("gone", "is gone"), ("stopped", "is stopped")):
         ranks = [rank for rank, does in doing.items() if does == wanted]
         if ranks and (wanted == "stopped" or len(ranks) < len(doing)):
@@ -87,12 +87,15 @@ def _behind_ones(
     return _hang(behind, reason)
 
 
-def activities(tick: Tick, before: Tick) -> dict[int, Activity]:
+def activities(tick: Tick, before: Tick, where: Mapping[int, Where]) -> dict[int, Activity]:
     """What each rank has done since the tick before."""
     seconds = max(1e-3, tick.at - before.at)
     earlier = {rank.rank: rank for rank in before.ranks}
-    # One that has come to its end is waited for by nobody.
-    running = (rank for rank in tick.ranks if rank.state or rank.exit_code != 0)
+    # One that has come to its end is waited for by nobody. Where its parent was quicker than we to ask how it ended, it
+    # came to its end, too, unless another one is seen to wait: its step and collectives are those of an earlier look.
+    waits = any(rank.state and where.get(rank.rank) == "waiting" for rank in tick.ranks)
+    well = (0,) if waits else (0, None)
+    running = (rank for rank in tick.ranks if rank.state or rank.exit_code not in well)
     return {rank.rank: _activity(rank, earlier.get(rank.rank), seconds) for rank in running}
 
 
@@ -166,9 +169,9 @@ def _hang(ranks: Sequence[int], reason: str) -> Verdict:
     return Verdict(kind="hang", ranks=tuple(sorted(ranks)), reason=f"{_named(sorted(ranks))} {reason}")
 
 
-def evidence(tick: Tick, before: Tick) -> list[str]:
+def evidence(tick: Tick, before: Tick, where: Mapping[int, Where]) -> list[str]:
     """What each rank does, in a line."""
-    doing = activities(tick, before)
+    doing = activities(tick, before, where)
     lines = []
     for rank in tick.ranks:
         if rank.rank not in doing:
