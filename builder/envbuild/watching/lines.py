@@ -14,8 +14,9 @@ _LOADS = re.compile(r"loading|download|\bmap\b|tokeniz|fetching|generating|prepr
 # What takes longer than a step, by the words of DeepSpeed ("Saving model checkpoint", "[Torch] Saving"), Trainer and
 # Megatron ("saving checkpoint", "***** Running Evaluation *****", "validation loss").
 _PAUSE = re.compile(
-    r"\bsaving\b|\bsaved\b|checkpoint|running (?:evaluation|prediction)|\bevaluat|validation|train_runtime|"
-    r"uploading|\bpush(?:ing)? to", re.IGNORECASE
+    r"(?<![\w/.-])(?:saving|saved|evaluat\w*|validating|validation(?= loss| step| epoch| at|:)|uploading|push(?:ing)? to|"
+    r"(?:running|starting) (?:evaluation|prediction|validation)|(?:writing|creating) (?:[\w-]+ )?checkpoint)"
+    r"(?![\w/.-])|train_runtime", re.IGNORECASE
 )  # fmt: skip
 _FIRST_BLOCK = re.compile(rb"[\r\n]+")
 _LONGEST = 1 << 14
@@ -37,6 +38,7 @@ class Words:
         self.number: int | None = None
         self.quiet = False
         self._bar = -1
+        self._before = ""
 
     def take(self, data: bytes) -> None:
         """Read what came; a line that does not end is read when it is long."""
@@ -59,7 +61,12 @@ class Words:
                 self.quiet = True
             return
         self.quiet = False
-        self.steps += 1
+        # As text, because a NaN equals nothing.
+        told = f"{found.number} {found.loss} {found.norm}"
+        if found.number is None or told != self._before:
+            # The same line again is a heartbeat's, or another rank's, and no step.
+            self.steps += 1
+        self._before = told
         if found.number is not None:
             self.number = max(found.number, self.number or 0)
         self._tell(found)

@@ -102,7 +102,9 @@ def ranks(members: Sequence[Stat]) -> dict[int, Stat]:
                 continue
             before = found.get(int(value))
             # Children of a rank (a data loader's workers) have its environment, too.
-            if before is None or (not before.name.startswith("python") and member.name.startswith("python")):
+            # One that has worked more than this is no wrapper, but a rank that has given itself a title.
+            program = member.name.startswith("python") and member.cpu >= (before.cpu if before else 0.0)
+            if before is None or (program and not before.name.startswith("python")):
                 found[int(value)] = member
         if found:
             return found
@@ -147,10 +149,10 @@ def host_memory(used: int) -> Memory | None:
 
 
 class Cgroup:
-    """The memory cgroup of a process, of either version; the nearest one that has a limit."""
+    """The memory cgroup of a process, of either version, and those around it: the one that has least left counts."""
 
     def __init__(self, pid: int, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> None:
-        self._folder: Path | None = None
+        self._folders: list[Path] = []
         self._first = True
         for line in _read(str(proc / str(pid) / "cgroup")).splitlines():
             number, names, path = [*line.split(":", 2), "", ""][:3]
@@ -163,29 +165,34 @@ class Cgroup:
             # In a container the path may be the host's, and its own root is all that is there.
             for each in [folder, *folder.parents]:
                 if 0 < _number(each / name) < _NO_LIMIT:
-                    self._folder, self._first = each, first
-                    return
+                    self._folders.append(each)
                 if each == base:
                     break
+            if self._folders:
+                self._first = first
+                return
 
     def memory(self, used: int) -> Memory | None:
         """What is left below the limit; files that were read and can be dropped are not counted."""
-        if self._folder is None:
-            return None
-        limit = _number(self._folder / ("memory.max" if self._first else "memory.limit_in_bytes"))
-        usage = _number(self._folder / ("memory.current" if self._first else "memory.usage_in_bytes"))
-        drop = "inactive_file" if self._first else "total_inactive_file"
-        for line in _read(str(self._folder / "memory.stat")).splitlines():
-            if line.startswith(drop + " "):
+        found = [self._memory(folder, used) for folder in self._folders]
+        return min(found, key=lambda memory: memory.left, default=None)
+
+    def _memory(self, folder: Path, used: int) -> Memory:
+        limit = _number(folder / ("memory.max" if self._first else "memory.limit_in_bytes"))
+        usage = _number(folder / ("memory.current" if self._first else "memory.usage_in_bytes"))
+        # A file that was read twice is active, and can be dropped as well.
+        drops = tuple(f"{'' if self._first else 'total_'}{name}_file " for name in ("inactive", "active"))
+        for line in _read(str(folder / "memory.stat")).splitlines():
+            if line.startswith(drops):
                 usage -= int(line.split()[1])
         return Memory(name="memory of the cgroup", used=used, left=max(0, limit - usage), limit=limit)
 
     def killed(self) -> int:
         """Processes that were killed for want of memory (oom_kill in memory.events or memory.oom_control)."""
-        if self._folder is None:
+        if not self._folders:
             return 0
         name = "memory.events" if self._first else "memory.oom_control"
-        for line in _read(str(self._folder / name)).splitlines():
+        for line in _read(str(self._folders[0] / name)).splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
         return 0
