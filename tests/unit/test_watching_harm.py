@@ -14,6 +14,7 @@ from envbuild.pipeline.watched_run import Tail
 from envbuild.watching import proc
 from envbuild.watching.deaths import Deaths
 from envbuild.watching.hangs import Hangs, Patience
+from envbuild.watching.learning import Printed
 from envbuild.watching.lines import Words
 from envbuild.watching.types import Alert, Call, RankSeen, Tick
 
@@ -196,3 +197,20 @@ def test_files_that_can_be_dropped_are_left_and_the_tightest_limit_counts(tmp_pa
         (folder / "memory.stat").write_text("inactive_file 100\nactive_file 2000\n")
     found = proc.Cgroup(7, root=tmp_path / "cg", proc=tmp_path / "proc").memory(400)
     assert found is not None and (found.limit, found.left) == (5000, 2200)
+
+
+def test_a_loss_of_an_evaluation_and_a_time_are_no_steps() -> None:
+    found: list[Printed] = []
+    reader = Words(found.append, lambda: 1.0)
+    reader.take(b"epoch 1 train loss: 0.5\nepoch 1 val loss: 0.9\n{'eval_loss': 0.9}\nvalidation loss: 2.0\n")
+    assert [line.loss for line in found] == [0.5]
+    reader.take(b"epoch 1 iter: 0.35s loss: 0.4\n")
+    assert (found[-1].loss, found[-1].number) == (0.4, None)
+
+
+def test_a_loss_that_is_no_number_is_told_of_every_rank() -> None:
+    said: list[Alert] = []
+    watch = Watch(os.getpid(), None, Wish(), said.append, lambda: None)
+    watch.hear(1, b"[Rank 0] step 2 loss: 1.0\n[Rank 3] step 2 loss: nan\n")
+    watch.beat()
+    assert [alert.kind for alert in said if alert.kind.startswith("loss")] == ["loss-nan"]

@@ -27,9 +27,8 @@ from envbuild.watching.trends import Disks, Memories
 from envbuild.watching.types import Alert, RankSeen, Tick
 
 # Of ranks on this host: more stacks than anybody reads.
-_MOST_STACKS, _MOST_AGAIN = 64, 8
+_MOST_STACKS, _MOST_AGAIN, _MOST_FAILURES = 64, 8, 8
 _ANSWER = 5.0
-_MOST_FAILURES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,8 +252,8 @@ class Watch:
 
     def _died(self, dead: RankSeen, kernel: str) -> None:
         if not self._stopped:
-            sure = not self._sight.guessed
-            self._say(self._deaths.died(dead, self.now(), ooms=self._sight.ooms(), kernel=kernel, sure=sure))
+            ooms, sure = self._sight.ooms(), not self._sight.guessed
+            self._say(self._deaths.died(dead, self.now(), ooms=ooms, kernel=kernel, sure=sure))
 
     def _cannot(self, kind: str, message: str) -> None:
         """Say once that watching itself is in want of something."""

@@ -103,11 +103,7 @@ class Tapped:
                     return
                 rest = memoryview(data)
                 while rest:
-                    try:
-                        rest = rest[os.write(tap.target, rest) :]
-                    except BlockingIOError:
-                        # Somebody else who has this stream, too, made it so; who reads it is only slow.
-                        select.select([], [tap.target], [])
+                    rest = rest[_write(tap.target, rest) :]
                 with contextlib.suppress(Exception):
                     self._on_output(tap.number, data)
         except OSError:
@@ -155,6 +151,15 @@ class Tapped:
         """Wait for its last words; what it has left behind may hold its streams open, and is not waited for."""
         for pump in self._pumps:
             pump.join(_LAST_SECONDS)
+
+
+def _write(target: int, data: memoryview) -> int:
+    try:
+        return os.write(target, data)
+    except BlockingIOError:
+        # Somebody else who has this stream, too, made it so; who reads it is only slow.
+        select.select([], [target], [])
+        return 0
 
 
 def _resize(tap: _Tap) -> None:

@@ -14,10 +14,12 @@ _LOADS = re.compile(r"loading|download|\bmap\b|tokeniz|fetching|generating|prepr
 # What takes longer than a step, by the words of DeepSpeed ("Saving model checkpoint", "[Torch] Saving"), Trainer and
 # Megatron ("saving checkpoint", "***** Running Evaluation *****", "validation loss").
 _PAUSE = re.compile(
-    r"(?<![\w/.-])(?:saving|saved|evaluat\w*|validating|validation(?= loss| step| epoch| at|:)|uploading|push(?:ing)? to|"
-    r"(?:running|starting) (?:evaluation|prediction|validation)|(?:writing|creating) (?:[\w-]+ )?checkpoint)"
-    r"(?![\w/.-])|train_runtime", re.IGNORECASE
+    r"(?<![\w/.-])(?:saving|saved|evaluat\w*|validating|validation(?= loss| step| epoch| at|:)|uploading|"
+    r"push(?:ing)? to|(?:running|starting) (?:evaluation|prediction|validation)|"
+    r"(?:writing|creating) (?:[\w-]+ )?checkpoint)(?![\w/.-])|train_runtime", re.IGNORECASE
 )  # fmt: skip
+# A loss that nobody trains on.
+_OTHERS = re.compile(r"(?<![a-z])(?:val|valid|validation|eval|evaluation|test)[ _/.-]loss\b", re.IGNORECASE)
 _FIRST_BLOCK = re.compile(rb"[\r\n]+")
 _LONGEST = 1 << 14
 
@@ -79,7 +81,9 @@ def _step(line: str, at: float) -> Printed | None:
         return Printed(at=at, number=int(found[1]), rank=rank_of(line))
     loss, norm = LOSS.search(line), NORM.search(line)
     number = MEGATRON.search(line) or NUMBER.search(line)
-    if (loss is None and norm is None) or "eval_loss" in line:
+    if number and line[number.end() :][:1] == "." and line[number.end() + 1 :][:1].isdigit():
+        number = None  # a time: "iter: 0.35 s"
+    if (loss is None and norm is None) or _OTHERS.search(line):
         return Printed(at=at, number=int(number[1])) if number and MEGATRON.search(line) else None
     return Printed(
         at=at, number=int(number[1]) if number else None, loss=float(loss[1]) if loss else None,
