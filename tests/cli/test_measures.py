@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,30 @@ def test_a_baseline_lives_in_the_project(cli: Any, place: Path) -> None:
     assert cli("compare", str(path), "slow.json", "--json", cwd=place).json["comparison"]["undeclared"] == []
     assert cli("baseline", "promote", "other.json", "--reason", "x", cwd=place).code == 2
     assert [each.name for each in (place / "baselines").iterdir()] == [path.name]
+
+
+def test_behind_an_update_a_baseline_goes_on_and_what_lies_beside_it_breaks_nothing(cli: Any, place: Path) -> None:
+    (place / "matrix.yaml").write_text("schema: envbuild.matrix/1\nenvironments: {}\n")
+    assert cli("baseline", "add", "base.json", "--reason", "first", cwd=place).code == 0
+    (path,) = (place / "baselines").iterdir()
+    store.write_json(place / "update.json", files.document(measurement(launch([1.0]), key=key("candidate", probe="2"))))
+    again = cli("baseline", "add", "update.json", "--reason", "x", cwd=place)
+    assert again.code == 2 and "baseline promote update.json" in again.err
+    compared = cli("compare", path.stem, "update.json", "--structural", cwd=place)
+    assert compared.code == 2 and "--differs probe" in compared.err, "what two probes have measured is declared"
+    (place / "baselines" / "package.json").write_text("{}")
+    os.mkfifo(place / "baselines" / "pipe.json")
+    assert cli("baseline", "promote", "update.json", "--reason", "the next envbuild", cwd=place).code == 0
+    shown = cli("baseline", "show", "--json", cwd=place)
+    assert [len(each["history"]) for each in shown.json["baselines"]] == [2] and shown.json["baselines"][0][
+        "file"
+    ] == str(path)
+    assert "warning: " in shown.err and "package.json: not a baseline" in shown.err and "pipe.json" in shown.err
+    assert cli("compare", path.stem, "update.json", "--json", cwd=place).code == 5
+    assert cli("baseline", "show", "package", cwd=place).code == 2
+    report = cli("report", "update.json", cwd=place)
+    assert report.code == 0 and "package.json: not a baseline" in report.err and "the next envbuild" not in report.err
+    assert sorted(each.name for each in (place / "baselines").iterdir()) == [path.name, "package.json", "pipe.json"]
 
 
 def test_the_bottleneck_is_named_with_what_to_run(cli: Any, place: Path) -> None:

@@ -390,6 +390,30 @@ def test_a_node_runs_the_command_and_keeps_what_it_saw(tmp_path: Path, monkeypat
     assert attempt.node is not None and (attempt.node.node, attempt.node.job) == ("n1", "7_0")
 
 
+def test_what_a_node_has_seen_before_comes_home_with_its_comparisons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another login host knows nothing of an earlier run: what a command names is brought, and what lies beside it."""
+    run = Followed(tmp_path)
+    home = tmp_path / "nodes" / "n1" / "evidence"
+    kept = ("def/cpu.json", "def/performance/cpu.tiny.json", "def/performance/cpu.tiny.dsse.json", "123/cpu.json")
+    for name, text in (("index/abc", "sha256:def"), ("index/987", "sha256:123"), *((each, "old") for each in kept)):
+        store.write_atomic(home / name, text)
+        os.utime(home / name, (1, 1))
+
+    def does(stdout: Path, stderr: Path, place: Path) -> int:
+        stdout.write_text(json.dumps({"schema": "envbuild.smoke/1", "evidence": str(home / "def/cpu.json")}))
+        return 0
+
+    command(monkeypatch, does)
+    assert carry_out(run.folder, environ()) == 0
+    ended = run.folder.attempt(0, 1).ended
+    assert ended is not None and {each.file for each in ended.evidence} == {
+        "evidence/def/cpu.json", "evidence/def/performance/cpu.tiny.json"
+    }  # fmt: skip
+    assert (run.folder.attempt(0, 1).path / "evidence/def/performance/cpu.tiny.dsse.json").is_file()
+
+
 def test_a_task_that_has_several_nodes_names_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Followed(tmp_path)
     (call,) = [command(monkeypatch, lambda *paths: 0)]

@@ -85,7 +85,7 @@ def trials(bench: Any, measured: Measurement, target: str | None = None, **more:
 
 def test_what_a_training_was_started_with_comes_back_and_its_secrets_stay_away() -> None:
     wish = Wish(
-        steps=7, seed=3, threads=2, length=32, slow_data=(250.0, 1), ds_config=CONFIG, disk=Path("/mnt/x"),
+        steps=7, seed=3, threads=2, length=32, slow_data=(250.0, 1), ds_config=CONFIG, disk=Path("/mnt/x"), timeout=9.0,
         env=("OMP_WAIT_POLICY=active", "HF_TOKEN=hf_abcdef", "PROXY=http://me:word@proxy"), passes=("timing", "comms"),
     )  # fmt: skip
     body = measurement(launch([1.0]), origin={"kind": "probe", "made": made_of(wish, CONFIG, image="a:1").model_dump()})
@@ -94,7 +94,7 @@ def test_what_a_training_was_started_with_comes_back_and_its_secrets_stay_away()
     made = files.measurement(files.document(body), "again").origin.made
     assert made is not None and made.ds_config == CONFIG
     again = wish_of(made)
-    for name in ("steps", "seed", "threads", "length", "slow_data", "disk", "model", "gpus"):
+    for name in ("steps", "seed", "threads", "length", "slow_data", "disk", "model", "gpus", "timeout"):
         assert getattr(again, name) == getattr(wish, name), name
     # Given again, the config that was made is left as it is: the key of both measurements is one.
     assert training_config(again.ds_config, accelerator="cpu").values == CONFIG

@@ -24,7 +24,7 @@ from envbuild.judge.suite import suite_hash
 from envbuild.matrix import MatrixError
 from envbuild.model import ImageIdentity, Level, Severity
 from envbuild.pipeline import build as building
-from envbuild.pipeline import check, diffing, performance, profiling, pull, push, report, sets
+from envbuild.pipeline import check, diffing, performance, profiling, pull, push, report, sets, versus
 from envbuild.pipeline.build import BuildOptions, build, promote, smoke
 from envbuild.pipeline.names import names
 from envbuild.pipeline.objections import Subject
@@ -35,8 +35,8 @@ from envbuild.pipeline.verify import Verified, answer, lines
 from envbuild.pipeline.wanted import Wanted
 from envbuild.pipeline.workbench import Workbench
 from envbuild.plan import LABEL_ENV, LABEL_TARGET
-from envbuild.profile import baselines
-from envbuild.profile.document import Measurement
+from envbuild.profile import baselines, files
+from envbuild.profile.document import Measurement, Parity
 from measured import launch, measurement
 
 REPOSITORY = Path(__file__).parents[2]
@@ -99,6 +99,7 @@ class Bench(Workbench):
     old: ImageInfo
     new: ImageInfo
     launched: list[str]
+    wishes: list[Any]
     # Of the new image: how its steps compare with the old one's, and what its key says otherwise.
     factors: list[float]
     key: dict[str, Any]
@@ -163,12 +164,13 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: evidence.Signing
     evidence.remember_built(made.target.rendering.target_id, made.new.id)
     for info in (made.old, made.new):
         proved(made, info)
-    made.launched, made.factors, made.key = [], QUIET[::-1], {}
+    made.launched, made.wishes, made.factors, made.key = [], [], QUIET[::-1], {}
 
     def profile(bench: Bench, subject: Any, wish: Any) -> Measurement:
         candidate = subject.info.id != made.old.id
         count = made.launched.count(subject.info.id)
         made.launched.append(subject.info.id)
+        made.wishes.append(wish)
         seconds = (made.factors if candidate else QUIET)[count % 10]
         return measured(made, subject.info, seconds, **(made.key if candidate else {}))
 
@@ -273,6 +275,57 @@ def test_force_compares_again_and_counts(bench: Bench, monkeypatch: pytest.Monke
     bench.factors = QUIET
     assert [each.attempt for each in smoke(bench, "cpu", row=None, wish=Wish(force=True))[0].compared] == [2]
     assert known(bench)[0].verdict == "same" and "attempt 2" in performance.told(known(bench)[0])
+
+
+@pytest.mark.parametrize(
+    ("made", "steps", "warmup", "timeout"),
+    [
+        ({"steps": 1, "warmup": 0, "timeout": 100.0}, 40, 5, 4500.0),
+        ({"steps": 80, "warmup": 20, "timeout": 7200.0}, 80, 20, 7200.0),
+        ({}, 40, 5, 1800.0 * 45 / 25),
+    ],
+)
+def test_a_launch_has_enough_steps_whatever_the_baseline_had(
+    bench: Bench, made: dict[str, Any], steps: int, warmup: int, timeout: float
+) -> None:
+    found = measured(bench, bench.old, 1.0)
+    assert found.origin.made is not None
+    origin = found.origin.model_copy(update={"made": found.origin.made.model_copy(update=made)})
+    add_baseline(bench, found.model_copy(update={"origin": origin}))
+    assert by_build(bench)
+    assert {(each.steps, each.warmup, round(each.timeout, 6)) for each in bench.wishes} == {(steps, warmup, timeout)}
+
+
+def test_killed_before_it_was_written_down_nothing_is_launched_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(bench, "inconclusive")
+    save = evidence.save_compared
+    monkeypatch.setattr(evidence, "save_compared", killed)
+    with pytest.raises(KeyboardInterrupt):
+        smoke(bench, "cpu", row=None, wish=Wish())
+    assert len(bench.launched) == 20 and not known(bench)
+    monkeypatch.setattr(evidence, "save_compared", save)
+    with pytest.raises(GateError, match="inconclusive against"):
+        smoke(bench, "cpu", row=None, wish=Wish())
+    assert len(bench.launched) == 20 and [each.attempt for each in known(bench)] == [1], "it was seen, and counts"
+
+
+def test_killed_behind_that_a_new_attempt_launches_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    given(bench, "inconclusive")
+    with monkeypatch.context() as patch:
+        patch.setattr(versus.sessions, "finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            smoke(bench, "cpu", row=None, wish=Wish())
+    (record,) = known(bench)
+    with pytest.raises(GateError):
+        versus.hold(bench, bench.target.env, bench.new, "new", again="cpu", force=True)
+    (again,) = known(bench)
+    assert len(bench.launched) == 40 and again.attempt == 2 and again.session != record.session
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def _asked(bench: Bench) -> Any:
@@ -508,6 +561,89 @@ def test_all_baselines_of_a_machine_count_and_those_of_another_do_not_stand_in_t
     bench.fake.names["envbuild/cpu:validated"] = bench.old.id
     with pytest.raises(GateError, match="not compared with cpu-small-2x-"):
         promote(bench, "cpu", row=None)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"accelerator": "cuda"},
+        {"model": "small"},
+        {"hardware": {"label": "ours"}},
+        {"hardware": {"memory_bytes": (16 << 30) - 5 * 4096}},
+        {"hardware": {"gpus": ["H100"], "driver": "550"}},
+    ],
+    ids=str,
+)
+def test_a_baseline_of_the_image_itself_opens_nothing_beside_one_of_this_machine(
+    bench: Bench, other: dict[str, Any]
+) -> None:
+    """Such as a measurement of the new image on fewer of the devices, with another model, or behind another kernel."""
+    found = measured(bench, bench.new, 1.0)
+    hardware = found.key.hardware.model_dump(mode="json") | other.get("hardware", {})
+    add_baseline(bench, measured(bench, bench.old, 1.0, config="e" * 64))
+    add_baseline(bench, measured(bench, bench.new, 1.0, **{**other, "hardware": hardware}))
+    with pytest.raises(GateError, match="not compared with cpu-tiny-2x-"):
+        promote(bench, "cpu", row=None)
+    assert not _is_new(bench)
+
+
+def test_a_baseline_over_two_nodes_cannot_be_launched_again_here(bench: Bench) -> None:
+    add_baseline(bench, measured(bench, bench.old, 1.0, nodes=2, world_size=4))
+    with pytest.raises(GateError, match="that can be launched again"):
+        build(bench, "cpu", BuildOptions())
+    assert not bench.launched
+    # Nor does the new image pass by being it.
+    add_baseline(bench, measured(bench, bench.new, 1.0, nodes=2, world_size=4), "next")
+    with pytest.raises(GateError, match="there is no baseline of cpu"):
+        promote(bench, "cpu", row=None)
+
+
+def test_behind_an_update_of_envbuild_the_gate_goes_on_and_so_does_the_history(bench: Bench) -> None:
+    stored = add_baseline(bench, measured(bench, bench.old, 1.0, probe="0"))
+    bench.factors = SLOWER
+    with pytest.raises(GateError, match="regressed against") as caught:
+        build(bench, "cpu", BuildOptions())
+    (path,) = set(re.findall(r"\S+/candidate\.json", caught.value.hint))
+    update = files.read(Path(path))
+    assert update.key.probe == "1"
+    again = add_baseline(bench, update, "slower by choice")
+    assert again.path == stored.path and [each.reason for each in again.baseline.history][1:] == ["slower by choice"]
+    promote(bench, "cpu", row=None)
+    assert _is_new(bench)
+
+
+def test_what_is_no_baseline_is_told_and_one_of_the_row_that_cannot_be_read_stands_in_the_way(bench: Bench) -> None:
+    given(bench, "same")
+    folder = performance.folder_of(bench)
+    (folder / "package.json").write_text("{}")
+    (folder / "h100-cu124-tiny-8x-00000000.json").write_text("<<<<<<< HEAD")
+    told: list[str] = []
+    bench.sink = lambda event: told.append(getattr(event, "message", ""))
+    assert by_build(bench)
+    assert sum("package.json" in each for each in told) == 1 and any("h100-cu124-tiny-8x" in each for each in told)
+    bench.fake.names["envbuild/cpu:validated"] = bench.old.id
+    (folder / "cpu-small-2x-00000000.json").write_text("<<<<<<< HEAD")
+    for way in (by_promote, by_push):
+        with pytest.raises(EnvbuildError, match=r"cpu-small-2x-00000000\.json: not valid JSON"):
+            way(bench)
+    assert not _is_new(bench)
+
+
+def test_a_step_that_is_wrong_on_both_sides_is_told_as_that(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_baseline(bench, measured(bench, bench.old, 1.0))
+
+    def wrong(place: Bench, subject: Any, wish: Any) -> Measurement:
+        found = measured(place, subject.info, 1.0)
+        parity = (Parity(precision="fp32", passed=False),)
+        (one,) = found.launches
+        one = one.model_copy(update={"structure": one.structure.model_copy(update={"parity": parity})})
+        return found.model_copy(update={"launches": (one,)})
+
+    monkeypatch.setattr(profiling, "profile_image", wrong)
+    with pytest.raises(GateError, match=r"parity\.fp32 failed on both sides") as caught:
+        build(bench, "cpu", BuildOptions())
+    assert "whose parity passes" in caught.value.hint and "remove" not in caught.value.hint
+    assert [each.verdict for each in known(bench)] == ["incomparable"] and not _is_new(bench)
 
 
 def test_a_row_that_requires_nothing_launches_nothing_and_has_the_same_target(bench: Bench, tmp_path: Path) -> None:

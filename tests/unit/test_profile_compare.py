@@ -12,7 +12,7 @@ import pytest
 
 from envbuild import store
 from envbuild.errors import InputError
-from envbuild.profile import baselines, files
+from envbuild.profile import baselines, files, keys
 from envbuild.profile.comparing import Asked, compare, rounds
 from measured import key, launch, measurement, turns
 
@@ -209,6 +209,20 @@ def test_a_declared_configuration_may_move_collectives_but_not_break_the_step() 
     assert compare(*changed(parity=[{"precision": "fp32", "passed": False}]), asked).verdict == "regressed"
 
 
+def test_a_parity_that_fails_on_both_sides_alike_is_nobodys_regression_and_no_pass() -> None:
+    failed = {**STRUCTURE, "parity": [{"precision": "fp32", "passed": False}]}
+    one, two = (measurement(launch([1.0], structure=each)) for each in (failed, failed))
+    found = compare(one, two, Asked(times=False))
+    assert found.verdict == "incomparable" and "parity.fp32 failed on both sides" in found.reason
+    assert [(each.change, each.base, each.candidate) for each in found.structural] == [("changed", "failed", "failed")]
+    # Slower it may be all the same, and another precision is another step.
+    slow = [measurement(*turns(side, [x * f for x in NOISE], structure=failed), side=side)
+            for side, f in (("base", 1.0), ("candidate", 1.2))]  # fmt: skip
+    assert compare(*slow, Asked()).verdict == "regressed"
+    low = {**failed, "parity": [{"precision": "bf16", "passed": False}]}
+    assert compare(one, measurement(launch([1.0], structure=low)), Asked(times=False)).verdict == "regressed"
+
+
 def losing(losses: list[Any], side: str = "base", seed: int | None = 1) -> Any:
     steps = {"number": list(range(len(losses))), "seconds": [1.0] * len(losses), "loss": losses}
     return measurement({"seed": seed, "ranks": [{"rank": 0, "steps": steps}]}, side=side)
@@ -273,6 +287,13 @@ def test_the_difference_of_the_configurations_is_shown() -> None:
     assert found == {"zero_optimization.stage": ("3", "2"), "a": ("{}", "-"), "b": ("-", "null")}
 
 
+def test_a_name_with_a_dot_hides_no_other() -> None:
+    one, two = (measurement(launch([1.0]), config={"a.b": value, "a": {"b": 2}, "c": {"x.y": 1}}) for value in (1, 3))
+    (change,) = compare(one, two, Asked()).config
+    assert (change.name, change.base, change.candidate) == ('"a.b"', "1", "3")
+    assert [name for name, _ in keys.flat(one.config or {})] == ['"a.b"', "a.b", 'c."x.y"']
+
+
 def test_what_a_step_is_made_of_counts_waiting_once() -> None:
     from envbuild.profile.summary import shares
 
@@ -317,7 +338,7 @@ def test_another_key_is_another_baseline(tmp_path: Path) -> None:
 
 
 def test_broken_and_unknown_baselines_are_errors_of_the_user(tmp_path: Path) -> None:
-    assert baselines.every(tmp_path / "none") == []
+    assert baselines.every(tmp_path / "none") == baselines.Shelf()
     with pytest.raises(InputError, match="no baseline 'x'"):
         baselines.find(tmp_path, "x")
     for name in ("a1", "a2"):
@@ -330,8 +351,7 @@ def test_broken_and_unknown_baselines_are_errors_of_the_user(tmp_path: Path) -> 
     empty = {**json.loads((tmp_path / "a1.json").read_text()), "history": []}
     (tmp_path / "empty.json").write_text(json.dumps(empty))
     with pytest.raises(InputError, match=r"empty\.json: not a baseline.*history"):
-        baselines.every(tmp_path)
-    (tmp_path / "empty.json").unlink()
+        baselines.find(tmp_path, "empty")
     (tmp_path / "z.json").write_text('{"schema": "envbuild.baseline/1"}')
     with pytest.raises(InputError, match=r"z\.json: not a baseline"):
-        baselines.every(tmp_path)
+        baselines.find(tmp_path, "z")

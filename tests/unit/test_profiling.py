@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -24,7 +25,7 @@ from envbuild.pipeline.training_config import training_config
 from envbuild.profile import files, schema
 from envbuild.profile.document import Hardware
 from envbuild.profile.summary import traffic
-from envbuild.profiler import collectives, hooks, models, parts, swapping, tracing
+from envbuild.profiler import collectives, hooks, models, parity, parts, swapping, tracing
 
 FILES = sorted(profiler_folder().rglob("*.py"))
 UNDER_TEST = {"deepspeed", "torch", "pynvml"}
@@ -464,6 +465,22 @@ def test_collectives_are_told_by_the_steps_that_they_were_counted_over() -> None
     (launch,) = torn.launches
     assert launch.structure.collectives == ()
     assert "structure.collectives" in {each.figure for each in launch.unavailable}
+
+
+@pytest.mark.parametrize(("clips", "steps"), [(0.0, 4), (1.0, 1)], ids=["not clipped", "clipped by default"])
+def test_the_step_is_held_against_plain_torch_as_far_as_the_engine_does_the_same(clips: float, steps: int) -> None:
+    """DeepSpeed clips by default in some releases: the config says nothing, the engine does."""
+    figures: dict[str, Any] = {}
+    engine, job = MagicMock(), MagicMock()
+    engine.gradient_clipping.return_value = clips
+    job.open_engine.return_value, job.low.return_value = engine, None
+    job.config = {"optimizer": {"type": "Adam", "params": {"lr": 1e-4}}}
+    job.micro_batch, job.accumulation, job.world, job.rank = 1, 1, 1, 0
+    parity.compare(job, figures)
+    assert figures["optimizer_compared"] is not bool(clips) and engine.step.call_count == steps
+    compared = [call.args[1] for call in job.common.attempt.call_args_list]
+    assert compared == (["gradients"] if clips else ["gradients", "parameters"])
+    assert (figures["reference_losses"] is None) is bool(clips)
 
 
 def test_what_is_missing_does_not_pass() -> None:

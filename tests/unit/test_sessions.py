@@ -107,9 +107,23 @@ def test_two_nodes_that_share_a_store_do_not_share_a_session(home: Path, monkeyp
     assert names[0] == names[2] != names[1]
 
 
+def test_what_was_launched_is_kept_until_it_was_told(home: Path) -> None:
+    session = sessions.session_of(side("a"), side("b"), 2)
+    first = sessions.launch(bench(), session, Measuring())
+    # Killed here, before anybody has written down what it came to.
+    again = sessions.session_of(side("a"), side("b"), 2)
+    assert again.name == session.name and again.left() == []
+    place = bench()
+    assert sessions.launch(place, again, Measuring(until=0)) == first
+    assert "has all its 4 launches already" in place.told[0].message
+    sessions.finish(session.name)
+    assert sessions.session_of(side("a"), side("b"), 2).left() == [0, 1, 2, 3]
+
+
 def test_a_finished_session_is_left_alone(home: Path) -> None:
     session = sessions.session_of(side("a"), side("b"), 1)
     sessions.launch(bench(), session, Measuring())
+    sessions.finish(session.name)
     new = sessions.session_of(side("a"), side("b"), 1)
     assert new.name != session.name and new.left() == [0, 1]
     with pytest.raises(KeyboardInterrupt):

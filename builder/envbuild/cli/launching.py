@@ -95,3 +95,11 @@ def launched(
             brought.leave(folder, *measured)
         output.narrate(f"launches: {session.folder}")
     return measured
+
+
+def told(base: Measurement, candidate: Measurement) -> None:
+    """What was launched was told: the same question is a new one. Killed before that, it is told again and not made."""
+    from envbuild.pipeline import sessions
+
+    for name in {each.turn.session for side in (base, candidate) for each in side.launches if each.turn is not None}:
+        sessions.finish(name)

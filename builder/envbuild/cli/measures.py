@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +57,7 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
     from envbuild.profile import baselines
 
     def known(bench: object) -> list[str]:
-        return [each.baseline.name for each in baselines.every(folder_of(None, ctx.params.get("project")))]
+        return [each.baseline.name for each in baselines.every(folder_of(None, ctx.params.get("project"))).stored]
 
     return opt.completed(ctx, incomplete, known)
 
@@ -139,6 +140,8 @@ def compare(
         return
     found = comparing.compare(*sides, asked)
     output.document("compare", comparison=comparison.as_dict(found, asked)) if json else comparison.show(found, *sides)
+    if launching.are_images(candidate):
+        launching.told(*sides)
     raise typer.Exit(comparison.EXIT_CODES[found.verdict])
 
 
@@ -151,18 +154,7 @@ def add(
     json: opt.JsonOption = False,
 ) -> None:
     """Make a measurement the first baseline of its key: row, ds_config, model, hardware, ranks."""
-    from envbuild.errors import InputError
-    from envbuild.profile import baselines
-
-    found = measured(measurement)
-    place = folder_of(folder, project)
-    known = baselines.fitting(place, found.key)
-    if known is not None:
-        raise InputError(
-            f"there is a baseline of this key: {known.path}",
-            hint=f"envbuild baseline promote {measurement} --reason TEXT replaces it and keeps its history.",
-        )
-    _write(place, None, found, reason, dry_run=dry_run, json=json)
+    _keep(measurement, reason, folder_of(folder, project), first=True, dry_run=dry_run, json=json)
 
 
 def promote(
@@ -173,19 +165,11 @@ def promote(
     dry_run: opt.DryRunOption = False,
     json: opt.JsonOption = False,
 ) -> None:
-    """Put a measurement in the place of the baseline of its key; what was before stays in the history."""
-    from envbuild.errors import InputError
-    from envbuild.profile import baselines
+    """Put a measurement in the place of the baseline of its key; what was before stays in the history.
 
-    found = measured(measurement)
-    place = folder_of(folder, project)
-    known = baselines.fitting(place, found.key)
-    if known is None:
-        raise InputError(
-            f"there is no baseline of this key yet in {place}",
-            hint=f"The first one: envbuild baseline add {measurement} --reason TEXT",
-        )
-    _write(place, known, found, reason, dry_run=dry_run, json=json)
+    So it goes on behind an update of envbuild, too: another probe has measured it than the one before.
+    """
+    _keep(measurement, reason, folder_of(folder, project), first=False, dry_run=dry_run, json=json)
 
 
 def show(
@@ -202,7 +186,10 @@ def show(
     from envbuild.profile import baselines
 
     place = folder_of(folder, project)
-    found = [baselines.find(place, name)] if name is not None else baselines.every(place)
+    shelf = baselines.every(place) if name is None else baselines.Shelf(stored=(baselines.find(place, name),))
+    found = shelf.stored
+    for each in shelf.broken:
+        output.narrate(f"warning: {each.error.message}")
     if json:
         output.document("baseline", baselines=[_as_dict(each) for each in found])
         return
@@ -224,6 +211,26 @@ def show(
         output.narrate(f"no baselines in {place}; the first one: envbuild baseline add M.json --reason TEXT")
 
 
+def _keep(file: Path, reason: str, place: Path, *, first: bool, dry_run: bool, json: bool) -> None:
+    from envbuild.errors import InputError
+    from envbuild.profile import baselines
+
+    found = measured(file)
+    with contextlib.nullcontext() if dry_run else baselines.changing(place):
+        known = baselines.fitting(place, found.key)
+        if first and known is not None:
+            raise InputError(
+                f"there is a baseline of this key: {known.path}",
+                hint=f"envbuild baseline promote {file} --reason TEXT replaces it and keeps its history.",
+            )
+        if not first and known is None:
+            raise InputError(
+                f"there is no baseline of this key yet in {place}",
+                hint=f"The first one: envbuild baseline add {file} --reason TEXT",
+            )
+        _write(place, known, found, reason, dry_run=dry_run, json=json)
+
+
 def _write(place: Path, known: Stored | None, found: Measurement, reason: str, *, dry_run: bool, json: bool) -> None:
     import datetime
 
@@ -232,7 +239,7 @@ def _write(place: Path, known: Stored | None, found: Measurement, reason: str, *
     made = baselines.promoted(
         known.baseline if known else None, found, reason=reason, now=datetime.datetime.now(datetime.timezone.utc)
     )
-    path = place / f"{made.name}.json"
+    path = known.path if known else place / f"{made.name}.json"
     if dry_run:
         plan = {
             "write": str(path),
@@ -241,7 +248,7 @@ def _write(place: Path, known: Stored | None, found: Measurement, reason: str, *
         }
         output.document("baseline", plan=plan) if json else output.plan(plan)
         return
-    baselines.write(place, made)
+    baselines.write(place, made, over=path)
     if json:
         output.document("baseline", baselines=[{"name": made.name, "file": str(path)}])
     else:

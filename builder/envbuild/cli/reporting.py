@@ -87,7 +87,8 @@ def report(
         base=Base(name=Path(base).name, measurement=measures.named(base, place, project)) if base is not None else None,
         row=row, folder=place, asked=asked,
     )  # fmt: skip
-    found = gather(opt.workbench(project, host, engine), wish)
+    with opt.narrated(project, host, engine, verbose=False, quiet=False) as bench:
+        found = gather(bench, wish)
     if out is not None:
         _write(found, out)
     if json:

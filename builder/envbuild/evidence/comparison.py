@@ -114,8 +114,16 @@ def compared(config_digest: str) -> list[tuple[Compared, Path]]:
 
 def compared_paths(config_digest: str) -> list[Path]:
     """The files of an image's comparisons."""
-    folder = files.folder_of(config_digest) / _FOLDER
-    return sorted(path for path in folder.glob("*.json") if not path.name.endswith(files.ENVELOPE))
+    return _compared_in(files.folder_of(config_digest))
+
+
+def compared_beside(record: Path) -> list[Path]:
+    """The files of the comparisons of the image that a record of evidence is of, in whatever store that lies."""
+    return _compared_in(record.parent)
+
+
+def _compared_in(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / _FOLDER).glob("*.json") if not path.name.endswith(files.ENVELOPE))
 
 
 def is_compared(path: Path) -> bool:

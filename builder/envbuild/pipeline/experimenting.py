@@ -95,6 +95,7 @@ def run(bench: Workbench, trial: Trial, measure: Measure = profiling.profile_ima
         return Answer(verdict="failed", reason=error.message)
     for path, side in zip(trial.files, sides, strict=True):
         store.write_json(path, files.document(side))
+    sessions.finish(trial.session.name)
     return experiments.answer(trial.experiment, *sides)
 
 

@@ -7,7 +7,6 @@ was launched (see ``versus``) lies beside the image's evidence. Every way to the
 from __future__ import annotations
 
 import datetime
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +36,14 @@ class Held:
 
     @property
     def good(self) -> bool:
-        """Whether it holds every baseline of one machine, and was seen to be slower on none."""
-        machines: dict[str, list[Standing]] = defaultdict(list)
-        for each in self.standings:
-            machines[machine(each.stored)].append(each)
-        whole = any(all(each.passed for each in those) for those in machines.values())
+        """Whether it holds every baseline of one machine, and was seen to be slower on none.
+
+        Being one of them itself is not enough there, or a measurement of the new image with other options would do.
+        """
+        whole = any(
+            all(other.passed for other in self.standings if one_machine(each.stored, other.stored))
+            for each in self.standings
+        )
         return whole and not any(each.regressed for each in self.standings)
 
 
@@ -55,30 +57,51 @@ def folder_of(bench: Workbench) -> Path:
 def baselines_of(bench: Workbench, row: str) -> list[Stored]:
     """The baselines of a row, of whatever machine, that can be launched again.
 
-    A training of somebody's own, or one that was read from a log, is a baseline for ``compare`` alone.
+    A training of somebody's own, one over several nodes, or one that was read from a log, is a baseline for ``compare``
+    alone.
 
     Raises:
-        InputError: One in the folder cannot be read.
+        InputError: One that is called as the row's are cannot be read: it may be what stands in the way.
     """
     from envbuild.profile import baselines
 
+    shelf = baselines.every(folder_of(bench))
+    for each in shelf.broken:
+        if _row_of(each.path, bench.matrix.environments) == row:
+            raise each.error
+        bench.tell_once(f"no baseline, and left out: {each.error.message}", level="warning")
     return [
-        each
-        for each in baselines.every(folder_of(bench))
-        if each.baseline.measurement.key.row == row and _again(each.baseline.measurement)
+        each for each in shelf.stored if each.baseline.measurement.key.row == row and _again(each.baseline.measurement)
     ]
+
+
+def _row_of(path: Path, rows: Iterable[str]) -> str | None:
+    """The row whose baseline has such a name."""
+    from envbuild.profile.baselines import word_of
+
+    return max((row for row in rows if path.name.startswith(f"{word_of(row)}-")), key=len, default=None)
 
 
 def _again(measured: Measurement) -> bool:
     made = measured.origin.made
     hidden = made is not None and any(each.partition("=")[2] == HIDDEN for each in made.env)
-    return made is not None and made.image is not None and measured.key.image is not None and not hidden
+    there = made is not None and made.image is not None and measured.key.image is not None
+    return there and not hidden and measured.key.nodes in (None, 1)
 
 
-def machine(stored: Stored) -> str:
-    """What has to be the same for two baselines to be of one machine; what a team calls it is no part of that."""
-    key = stored.baseline.measurement.key
-    return f"{key.hardware.model_copy(update={'label': None}).model_dump_json()} {key.accelerator} {key.nodes or 1}"
+def one_machine(one: Stored, other: Stored) -> bool:
+    """Whether two baselines are of one machine, as far as they tell.
+
+    How many nodes, which of its devices, and what a team calls it are no part of that; nor is how much memory a kernel
+    leaves.
+    """
+    from envbuild.profile import keys
+    from envbuild.profile.document import Key
+
+    ours, theirs = (
+        Key(hardware=each.baseline.measurement.key.hardware.model_copy(update={"label": None})) for each in (one, other)
+    )
+    return not keys.differences(ours, theirs)
 
 
 def digest_of(info: ImageInfo) -> str:

@@ -123,6 +123,8 @@ def mending(record: Compared, again: str, measured: Path | None = None) -> str:
     Args:
         measured: The image's own measurement, where it was launched alone.
     """
+    from envbuild.profile import comparing
+
     sides = launched(record)
     file, before = measured or (sides[1] if sides is not None else None), ""
     if file is None:
@@ -133,6 +135,11 @@ def mending(record: Compared, again: str, measured: Path | None = None) -> str:
         return (
             f"Compare it again on a quiet host: envbuild smoke {again} --force. Or write more rounds, or a larger "
             f"delta, into the row's performance. Or take it as the new baseline: {accept}"
+        )
+    if record.verdict == "incomparable" and comparing.WRONG in record.reason:
+        return (
+            f"The training is wrong, or cannot be checked: by how much, stands under parity in {file}. Measure a "
+            f"baseline whose parity passes, and promote that; then envbuild smoke {again}"
         )
     if record.verdict == "incomparable":
         return (

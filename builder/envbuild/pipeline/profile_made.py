@@ -23,6 +23,7 @@ def made_of(wish: Wish, ds_config: dict[str, Any], *, image: str | None = None, 
         warmup=wish.warmup, seed=wish.seed, ds_config=ds_config, env=tuple(_shown(each) for each in wish.env),
         slow_data=_delay(wish.slow_data), straggle=_delay(wish.straggle), checkpoint_every=wish.checkpoint_every,
         ranks=wish.ranks, threads=wish.threads, gpus=wish.gpus, disk=_line(str(wish.disk)) if wish.disk else None,
+        timeout=wish.timeout,
     )  # fmt: skip
 
 
@@ -32,7 +33,7 @@ def wish_of(made: Made) -> Wish:
         model=made.model, length=made.length, steps=made.steps, warmup=made.warmup, seed=made.seed,
         ds_config=made.ds_config, env=made.env, slow_data=_waited(made.slow_data), straggle=_waited(made.straggle),
         checkpoint_every=made.checkpoint_every, ranks=made.ranks, threads=made.threads, gpus=made.gpus or ALL,
-        disk=Path(made.disk) if made.disk else None,
+        disk=Path(made.disk) if made.disk else None, timeout=made.timeout or Wish().timeout,
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def profiler_folder() -> Path:
 
 @functools.cache
 def profiler_hash() -> str:
-    """SHA-256 (hex) over the programs that measure: what another one measured is compared with a warning only."""
+    """SHA-256 (hex) over the programs that measure: what another one measured is compared where that is declared."""
     digest = hashlib.sha256()
     paths = [*sorted(profiler_folder().rglob("*.py")), *(probes_folder() / name for name in PROBES)]
     for path in paths:

@@ -41,11 +41,14 @@ def report(bench: Workbench, wish: Wish) -> Report:
     """Gather it and make the report.
 
     Raises:
-        InputError: There is nothing to report, there is no such row, or a baseline cannot be read.
+        InputError: There is nothing to report, or there is no such row.
     """
     if wish.row is not None:
         bench.matrix.get(wish.row)
-    known = [each.baseline for each in baselines.every(wish.folder)]
+    shelf = baselines.every(wish.folder)
+    for broken in shelf.broken:
+        bench.tell_once(f"left out: {broken.error.message}", level="warning")
+    known = [each.baseline for each in shelf.stored]
     subjects = [_subject(each, wish.base, known) for each in wish.given]
     rows: set[str | None] = (
         {wish.row} if wish.row is not None else {each.given.measurement.key.row for each in subjects}
@@ -66,7 +69,7 @@ def report(bench: Workbench, wish: Wish) -> Report:
 
 def _subject(given: Given, base: Base | None, known: Sequence[Baseline]) -> Subject:
     if base is None:
-        own = next((each for each in known if each.name == baselines.name_of(given.measurement.key)), None)
+        own = baselines.of_key(known, given.measurement.key)
         if own is not None and own.measurement != given.measurement:
             base = Base(name=own.name, measurement=own.measurement)
     return Subject(given=given, base=base)

@@ -2,7 +2,8 @@
 
 A session is a folder: each launch is written when it has ended, so that one that was killed goes on behind its last
 whole round: the two launches of a round stand side by side, or what the host did between them would be one side's.
-Which session is meant follows from what is compared; one that is complete is left alone, and the next one is new.
+Which session is meant follows from what is compared. One that is finished is left alone, and the next one is new; it is
+finished when what came of it is written down or told, so that a kill before that costs no launch.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ def launch(
 ) -> tuple[Measurement, Measurement]:
     """Make the launches that are left, in turns; both sides' measurements.
 
+    Whoever has written down what they come to says so: ``finish``.
+
     Raises:
         GateError: A training failed (exit 5); what was launched before is kept. Or the machine is no longer the one
             that the session was begun on.
@@ -107,6 +110,8 @@ def launch(
         total = 2 * session.rounds
         if left and len(left) < total:
             bench.sink(Note(message=f"going on with session {session.name}: {total - len(left)} of {total} launches"))
+        if not left:
+            bench.sink(Note(message=f"session {session.name} has all its {total} launches already"))
         for position in left:
             store.remove(session.place(position))
         began = time.monotonic()
@@ -119,9 +124,17 @@ def launch(
                 rest = (time.monotonic() - began) / (number + 1) * (len(left) - number - 1)
                 done = total - len(left) + number + 1
                 bench.sink(Note(message=f"{done} of {total} launches; about {_minutes(rest)} left"))
-        store.write_atomic(session.folder / _DONE, "")
         base, candidate = (_joined(session, side) for side in (0, 1))
     return base, candidate
+
+
+def finish(name: str) -> None:
+    """What a session came to is on the disk, or was told: the same question begins a new one.
+
+    Raises:
+        EngineError: The disk failed.
+    """
+    store.write_atomic(store.home() / "sessions" / name / _DONE, "")
 
 
 def passes(wish: Wish, position: int) -> Wish:
@@ -137,7 +150,7 @@ def _believed(session: Session, position: int, measured: Measurement) -> None:
     moved = keys.differences(files.read(session.place(first)).key, measured.key)
     if moved:
         what = "; ".join(f"{each.name}: {each.base} -> {each.candidate}" for each in moved)
-        store.write_atomic(session.folder / _DONE, "")
+        finish(session.name)
         which = SIDES[side_of(position)]
         raise GateError(
             f"session {session.name} cannot go on: the {which} was launched on something else: {what}",

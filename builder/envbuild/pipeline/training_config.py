@@ -41,7 +41,7 @@ def usual(accelerator: str) -> dict[str, Any]:
     config: dict[str, Any] = {
         "gradient_accumulation_steps": 2,
         "optimizer": {"type": "Adam", "params": {"lr": 1e-4}},
-        # Said aloud: DeepSpeed clips at 1.0 by default from 0.19 on, and plain torch does not.
+        # Said aloud: DeepSpeed 0.19.5 clips at 1.0 by default (0.19.0 does not), and plain torch does not.
         "gradient_clipping": 0.0,
         "zero_optimization": {
             "stage": 3,

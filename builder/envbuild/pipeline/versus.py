@@ -30,6 +30,8 @@ from envbuild.profile.document import Key, Measurement
 from envbuild.profile.keys import Difference
 
 Measure = Callable[[Workbench, profiling.Subject, Wish], Measurement]
+# What a launch has to have at least for its median to count; see docs/profile.md.
+STEPS, WARMUP = 40, 5
 
 
 def hold(
@@ -111,7 +113,7 @@ def _compare(
     asked, measured, name = env.performance, stored.baseline.measurement, stored.baseline.name
     made = measured.origin.made
     assert asked is not None and made is not None and made.image is not None
-    wish = dataclasses.replace(wish_of(made), passes=("timing",), label=measured.key.hardware.label)
+    wish = dataclasses.replace(_enough(wish_of(made)), passes=("timing",), label=measured.key.hardware.label)
     own = dataclasses.replace(profiling.subject(bench, info.id, env.name, wish), ref=ref)
     there, started = _image(bench, measured.key.image, made.image), datetime.datetime.now(datetime.timezone.utc)
     if there is None:
@@ -119,9 +121,13 @@ def _compare(
         alone = measure(bench, own, dataclasses.replace(wish, passes=("timing", "parity")))
         return _beside_the_file(bench, env, info, stored, alone, again, started)
     base = dataclasses.replace(profiling.subject(bench, there.id, env.name, wish), ref=made.image)
-    session = sessions.session_of(
-        sessions.Side(subject=base, wish=wish), sessions.Side(subject=own, wish=wish), asked.rounds
-    )
+    pair = sessions.Side(subject=base, wish=wish), sessions.Side(subject=own, wish=wish)
+    session = sessions.session_of(*pair, asked.rounds)
+    written = evidence.compared(performance.digest_of(info))
+    if not session.left() and any(each.session == session.name for each, _ in written):
+        # Written down, and killed before that was noted: to compare again is to launch again.
+        sessions.finish(session.name)
+        session = sessions.session_of(*pair, asked.rounds)
     bench.sink(Note(message=f"comparing {ref} with {name}: {len(session.left())} launches, in turns with its image"))
     sides = sessions.launch(bench, session, measure)
     for called, side in zip(sessions.SIDES, sides, strict=True):
@@ -130,8 +136,16 @@ def _compare(
     record = _record(env, info, stored, found, _moved(stored, sides[0]), started)
     record = record.model_copy(update={"session": session.name})
     evidence.save_compared(record, key=bench.signing_key)
+    sessions.finish(session.name)
     bench.sink(Note(message=told(record), level="info" if record.passed else "warning"))
     return [] if record.passed else [(told(record), mending(record, again))]
+
+
+def _enough(wish: Wish) -> Wish:
+    """The baseline's own training, with as many steps as a launch needs: whoever measured it may have taken fewer."""
+    steps, warmup = max(STEPS, wish.steps), max(WARMUP, wish.warmup)
+    longer = (steps + warmup) / (wish.steps + wish.warmup)
+    return dataclasses.replace(wish, steps=steps, warmup=warmup, timeout=wish.timeout * longer)
 
 
 def _beside_the_file(

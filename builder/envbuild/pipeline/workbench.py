@@ -157,11 +157,11 @@ class Workbench:
             return told
         return self._told[key]
 
-    def tell_once(self, message: str) -> None:
+    def tell_once(self, message: str, level: str = "info") -> None:
         """A note that would say the same for many rows."""
         if message not in self._said:
             self._said.add(message)
-            self.sink(Note(message=message))
+            self.sink(Note(message=message, level=level))
 
     def apt_for(self, env: Environment) -> AptSettings:
         """The package mirrors for one row's base."""

@@ -12,6 +12,9 @@ from envbuild.profile.keys import Aspect, Difference
 from envbuild.profile.statistics import Judgement, Spread, Verdict, judge, spread
 from envbuild.profile.structural import Convergence, Structural
 
+# Why two sides are incomparable whose parity fails alike.
+WRONG = "neither step computes what plain torch does"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -181,6 +184,10 @@ def _verdict(
         return "regressed", f"exact figures are worse: {', '.join(worse)}"
     if losses.verdict == "diverged":
         return "regressed", f"it does not learn as the base does: {losses.reason}"
+    wrong = [each.figure for each in exact if each.figure.startswith(structural.PARITY) and each.change == "changed"]
+    if wrong and not (times is not None and times.verdict == "regressed"):
+        why = f"{', '.join(wrong)} failed on both sides: {WRONG}, so that one is no measure of the other"
+        return "incomparable", why
     if times is not None and times.verdict not in ("same", "faster"):
         return times.verdict, times.reason
     missing = [each.figure for each in exact if each.change == "missing"]

@@ -218,6 +218,7 @@ class Made(Frozen):
         ds_config: What DeepSpeed was given; ``Measurement.config`` is what it made of that.
         env: ``NAME=VALUE`` of the ranks; a value that is nobody else's is ``***``.
         disk: Folder of the host for checkpoints and swapped states.
+        timeout: Limit of a launch, in seconds.
     """
 
     image: Line | None = None
@@ -236,6 +237,7 @@ class Made(Frozen):
     threads: Several | None = None
     gpus: tuple[Line, ...] = ()
     disk: Line | None = None
+    timeout: Seconds | None = None
 
 
 class Origins(Frozen):

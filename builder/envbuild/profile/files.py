@@ -23,7 +23,7 @@ def read(path: Path) -> Measurement:
     Raises:
         InputError: It is missing, too large, not JSON, or not this document; with the place.
     """
-    data = _bytes(path)
+    data = content(path)
     try:
         return Document.model_validate_json(data).measurement
     except ValidationError as error:
@@ -65,7 +65,12 @@ def _pruned(value: Any) -> Any:
     return [_pruned(each) for each in value] if isinstance(value, list) else value
 
 
-def _bytes(path: Path) -> bytes:
+def content(path: Path) -> bytes:
+    """What is in a file, if it is one and not larger than anything of ours.
+
+    Raises:
+        InputError: It is missing, no file, too large, or cannot be read.
+    """
     try:
         # Not blocking: a fifo would wait for a writer for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -83,12 +88,13 @@ def _problems(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return f"not valid JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}"
-    lines = [f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in found[:_SHOWN]]
+    lines = [f"{place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in found[:_SHOWN]]
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
     return "not a measurement of envbuild's: " + "; ".join(lines) + more
 
 
-def _place(location: tuple[int | str, ...]) -> str:
+def place(location: tuple[int | str, ...]) -> str:
+    """Where in a document something is wrong, for people."""
     text = ".".join(map(str, location)) or "the document"
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:200]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -21,7 +22,7 @@ _FIELDS: dict[Aspect, tuple[str, ...]] = {
     "accelerator": ("accelerator",),
 }
 # What the kernel says of one machine's memory changes with the kernel: by pages, and by what it keeps for itself.
-_MEMORY = 0.02
+MEMORY = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +46,16 @@ def differences(base: Key, candidate: Key) -> list[Difference]:
                     Difference(aspect=aspect, name=f"hardware.{each}", base=str(a), candidate=str(b))
                     for each in type(ours).model_fields
                     if _differ(a := getattr(ours, each), b := getattr(theirs, each))
-                    and not (each == "memory_bytes" and abs(a - b) <= _MEMORY * max(a, b))
+                    and not (each == "memory_bytes" and same_memory(a, b))
                 ]
             elif _differ(ours, theirs):
                 found.append(Difference(aspect=aspect, name=name, base=str(ours), candidate=str(theirs)))
     return found
+
+
+def same_memory(one: int, other: int) -> bool:
+    """Whether two sizes may be those of one machine's memory, behind one kernel and the next."""
+    return abs(one - other) <= MEMORY * max(one, other)
 
 
 def _differ(base: Any, candidate: Any) -> bool:
@@ -69,8 +75,9 @@ def config_changes(base: Measurement, candidate: Measurement) -> list[Difference
 
 
 def flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted names and values as words."""
-    for name, each in value.items():
+    """Dotted names and values as words; a name with a dot of its own is quoted, so that no two are one."""
+    for own, each in value.items():
+        name = json.dumps(own, ensure_ascii=False) if "." in own or '"' in own else own
         if isinstance(each, Mapping) and each:
             yield from flat(each, f"{before}{name}.")
         else:

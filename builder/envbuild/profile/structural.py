@@ -19,6 +19,8 @@ _FIRST_LOSS = {"fp32": 1e-5, "low": 5e-3}
 _DRIFT = 0.01
 # Of a base whose loss is nothing but rounding.
 _MOST_DRIFT = 1e9
+# What a figure is called that says whether the step is right.
+PARITY = "parity."
 _WORST = ("diverged", "differs", "unknown", "same")
 
 
@@ -147,13 +149,16 @@ def _collectives(ours: Structure, theirs: Structure) -> list[Structural]:
 
 def _parity(ours: tuple[Parity, ...], theirs: tuple[Parity, ...]) -> list[Structural]:
     before = {each.precision: each.passed for each in ours}
+    said = {True: "passed", False: "failed", None: "-"}
     why = "the step does not compute what plain torch computes"
-    return [
-        _changed(f"parity.{each.precision}", "passed" if before.get(each.precision) else "-", "failed", "worse", why)
-        for each in theirs
-        # A candidate that trains wrong is no candidate, whatever the base did.
-        if not each.passed
-    ]
+    found = []
+    for each in theirs:
+        if not each.passed:
+            held = before.get(each.precision)
+            # What fails on both sides alike is the training's, or this check's: the candidate has not brought it.
+            change: Change = "changed" if held is False else "worse"
+            found.append(_changed(f"{PARITY}{each.precision}", said[held], "failed", change, why))
+    return found
 
 
 def _changed(figure: str, base: object, candidate: object, change: Change, why: str) -> Structural:

@@ -47,12 +47,12 @@ class Matrix:
 
 def history(given: Sequence[Given], known: Sequence[Baseline]) -> Section:
     """One table and one line for each key: other keys cannot be compared, so they are not on one line."""
-    names = dict.fromkeys([baselines.name_of(each.measurement.key) for each in given])
-    names.update(dict.fromkeys(each.name for each in known))
+    called = [_name(each, known) for each in given]
+    names = dict.fromkeys([*called, *(each.name for each in known)])
     by_name = {each.name: each for each in known}
     tables = []
     for number, name in enumerate(names, 1):
-        own = [each for each in given if baselines.name_of(each.measurement.key) == name]
+        own = [each for each, its in zip(given, called, strict=True) if its == name]
         rows = _rows(by_name.get(name), own)
         if rows:
             tables.append(_table(f"history-{number}", name, rows))
@@ -63,6 +63,11 @@ def history(given: Sequence[Given], known: Sequence[Baseline]) -> Section:
         else (),
         tables=tuple(tables), empty="There are no baselines, and no measurement has step times.",
     )  # fmt: skip
+
+
+def _name(given: Given, known: Sequence[Baseline]) -> str:
+    found = baselines.of_key(known, given.measurement.key)
+    return found.name if found is not None else baselines.name_of(given.measurement.key)
 
 
 _Entry = tuple[str, str | None, str | None, float | None, str]
