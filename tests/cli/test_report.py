@@ -73,3 +73,17 @@ def test_what_is_wrong_is_said(cli: Any, place: Path) -> None:
     broken.write_text("environments: [")
     still = cli("report", "after.json", cwd=place)
     assert still.code == 0 and "1.20 s" in still.out, "a measurement can be read beside a broken matrix"
+
+
+def test_files_of_one_name_are_told_apart_by_the_shortest_end_of_their_paths(cli: Any, place: Path) -> None:
+    for folder, name in (("rep/a/x", "before.json"), ("rep/b/x", "after.json")):
+        (place / folder).mkdir(parents=True)
+        (place / name).rename(place / folder / "m.json")
+    store.write_json(place / "other.json", files.document(measurement(launch([1.0] * 5))))
+    done = cli("report", "rep/a/x/m.json", str(place / "rep/b/x/m.json"), "other.json", "--json", cwd=place)
+    parts = done.json["report"]["parts"]
+    assert [part["title"] for part in parts[:3]] == ["a/x/m.json", "b/x/m.json", "other.json"]
+    (table,) = (each for each in parts[-1]["sections"][0]["tables"] if each["id"] == "history-1")
+    assert {"a/x/m.json", "b/x/m.json"} <= {str(cell) for row in table["rows"] for cell in row}
+    based = cli("report", "rep/b/x/m.json", "-b", "rep/a/x/m.json", "--json", cwd=place).json["report"]
+    assert based["title"] == "b/x/m.json" and "a/x/m.json" in json.dumps(based)

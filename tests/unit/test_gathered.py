@@ -57,7 +57,8 @@ def ranks(*, clocks: bool = True) -> dict[int, list[dict[str, Any]]]:
             {"kind": "launch", "schema": "envbuild.probe.profile/1", "node": node, "started": 1.0,
              "surroundings": {"nvidia_driver": "570.86"}},
             {"kind": "rank", "rank": rank, "local_rank": local, "backend": "nccl", "device": {"name": "H100"},
-             "versions": {"torch": "2.6", "deepspeed": "0.16"}, "seconds": {}},
+             "versions": {"torch": "2.6", "deepspeed": "0.16"}, "seconds": {},
+             "gpu": {"index": local, "uuids": [], "pci": f"00000000:{1 - local:02x}:00"}},
         ]  # fmt: skip
         if clocks:
             lines.append({"kind": "clock", "rank": rank, "rounds": [[e + ahead, x + ahead] for e, x in begin[rank]]})
@@ -72,7 +73,9 @@ def ranks(*, clocks: bool = True) -> dict[int, list[dict[str, Any]]]:
         if clocks:
             lines.append({"kind": "clock", "rank": rank, "rounds": [[e + later, x + later] for e, x in over[rank]]})
         # Only a node's first program looks at the node; each has a beat of its own.
-        gpus = [{"gpu_percent": 10.0 * rank + index} for index in range(2)] if local == 0 else []
+        # A third GPU is somebody else's, and CUDA_VISIBLE_DEVICES has given the two to the ranks the other way round.
+        gpus = [{"gpu_percent": 10.0 * rank + index, "uuid": None, "pci": f"00000000:{index:02x}:00", "split": False}
+                for index in range(3)] if local == 0 else []  # fmt: skip
         lines += [
             {"kind": "sample", "at": 100.0 + 0.5 * number + 0.07 * rank + ahead,
              "host_memory_bytes": 5 if gpus else None, "cpu_percent": 40.0 + rank if gpus else None,
@@ -122,10 +125,11 @@ def test_one_measurement_with_the_nodes_of_its_ranks() -> None:
     assert launch.structure.collectives[0].count == 12 and launch.communication.transports == ("NET/n1", "NET/n2")
     series = {(each.kind, each.rank, each.node, each.device): each.values for each in launch.samples.series}
     assert len(launch.samples.at) == 4, "the first one's beats are the axis"
-    # GPU 1 of the second node is rank 3's.
+    # The first GPU of the second node is rank 3's, and only ranks' GPUs are there: both nodes have the same addresses.
     assert (
-        series[("gpu_percent", 3, 1, "cuda:1")] == (21.0,) * 4 and series[("gpu_percent", 0, 0, "cuda:0")] == (0.0,) * 4
+        series[("gpu_percent", 3, 1, "cuda:1")] == (20.0,) * 4 and series[("gpu_percent", 0, 0, "cuda:0")] == (1.0,) * 4
     )
+    assert len([key for key in series if key[0] == "gpu_percent"]) == 4
     assert series[("cpu_percent", None, 1, None)] == (42.0,) * 4
     assert [series[("process_cpu_percent", rank, rank // 2, None)] for rank in range(4)] == [
         (90.0 + rank,) * 4 for rank in range(4)

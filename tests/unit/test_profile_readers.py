@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from envbuild.errors import InputError
+from envbuild.pipeline import measured_ranks
 from envbuild.profile import files, readers, summary
 from envbuild.profile.bandwidth import bus_bandwidth
+from envbuild.profile.bottleneck import diagnose
 from envbuild.profile.document import Measurement
 from envbuild.profile.readers import intervals
 
@@ -128,12 +130,20 @@ def test_a_table_of_an_older_version_is_trusted_and_its_reduce_scatter_is_not(tm
     found = log(tmp_path, *TABLE, deepspeed="0.18.2").launches[0]
     rows = {each.op: each for each in found.ranks[0].collectives}
     gather, scatter = rows["all_gather_into_tensor"], rows["reduce_scatter_tensor"]
-    assert (gather.count, gather.bytes, gather.seconds, gather.time) == (4, 4096, 0.002, "measured")
+    assert (gather.count, gather.seconds, gather.time) == (4, 0.002, "measured")
+    assert gather.bytes is None, "a rank's share of it, of nobody knows how many ranks"
+    assert "number of ranks" in next(
+        each.reason for each in found.unavailable if each.figure == "collectives.all_gather_into_tensor.bytes"
+    )
     assert (gather.bus_bandwidth, gather.bandwidth) == (0.25e9 / 8, "reported")
     assert scatter.count == 2 and scatter.bytes == 2 * 2621440 and scatter.bus_bandwidth is None
     assert "all_reduce" not in rows, "the table of stragglers holds other figures"
     world = log(tmp_path, "world_size ................... 8", *TABLE, deepspeed="0.18.2").launches[0]
-    scatter = {each.op: each for each in world.ranks[0].collectives}["reduce_scatter_tensor"]
+    rows = {each.op: each for each in world.ranks[0].collectives}
+    gather, scatter = rows["all_gather_into_tensor"], rows["reduce_scatter_tensor"]
+    assert (gather.bytes, gather.message_bytes) == (4 * 8 * 1024, 8 * 1024)
+    assert gather.bus_bandwidth == pytest.approx(4 * 1024 * 7 / 0.002)
+    assert rows["barrier"].bytes == 0 and scatter.bytes == 2 * 2621440
     assert scatter.bus_bandwidth == pytest.approx(2 * 2621440 * 7 / 8 / 0.001) and scatter.bandwidth == "computed"
 
 
@@ -157,14 +167,14 @@ def test_single_operations_give_the_true_latencies_back(tmp_path: Path) -> None:
     true = [5.0, 1.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     running = [sum(true[: place + 1]) for place in range(len(true))]
     one, other = verbose(running[:2]) + verbose(running[3:]), verbose([running[2]], "2.0 MB")
-    lines = [*one[:2], *other, *one[2:]]
+    lines = ["world size: 2", *one[:2], *other, *one[2:]]
     for version in ("0.19.8", None):
         rows = {
             each.message_bytes: each
             for each in log(tmp_path, *lines, deepspeed=version).launches[0].ranks[0].collectives
         }
-        assert rows[2**20].seconds == pytest.approx(0.012) and rows[2**20].time == "corrected"
-        assert rows[2**21].seconds == pytest.approx(0.0015)
+        assert rows[2**21].seconds == pytest.approx(0.012) and rows[2**21].time == "corrected"
+        assert rows[2**22].seconds == pytest.approx(0.0015)
     before = log(tmp_path, *verbose(true), deepspeed="0.16.9").launches[0].ranks[0].collectives[0]
     assert before.seconds == pytest.approx(sum(true) / 1e3) and before.time == "measured"
     few = log(tmp_path, *verbose([1.0, 2.0])).launches[0]
@@ -208,7 +218,7 @@ def test_the_document_of_log_summary(tmp_path: Path) -> None:
 
 
 def test_bus_bandwidth_is_that_of_ncclss_tests() -> None:
-    assert bus_bandwidth("all_gather_into_tensor", 10, 1, 8) == 70
+    assert bus_bandwidth("all_gather_into_tensor", 80, 1, 8) == bus_bandwidth("all_to_all_single", 80, 1, 8) == 70
     assert bus_bandwidth("reduce_scatter_tensor", 80, 1, 8) == 70
     assert bus_bandwidth("all_reduce", 40, 1, 8) == 70
     assert bus_bandwidth("all_reduce", 40, 0, 8) is None and bus_bandwidth("barrier", 0, 1, 8) is None
@@ -256,9 +266,42 @@ def test_a_trace_is_cut_into_steps(tmp_path: Path, name: str, monkeypatch: pytes
     }  # fmt: skip
     assert rank.steps.moved == {"h2d": (4096, 0), "d2h": (0, 0)} and rank.memory.gpu_peak_bytes == 77
     gather, scatter = rank.collectives
-    assert (gather.op, gather.bytes, gather.group_size) == ("all_gather", 2000, 4)
+    assert (gather.op, gather.bytes, gather.group_size) == ("all_gather_into_tensor", 8000, 4)
     assert gather.bus_bandwidth == pytest.approx(2000 * 3 / 30e-6)
     assert (scatter.op, scatter.bytes, scatter.bus_bandwidth) == ("reduce_scatter", None, None)
+
+
+def test_the_probe_a_log_and_a_trace_mean_the_same_bytes_and_can_be_compared(tmp_path: Path) -> None:
+    mine, shares = 2**20, 8
+    row_ = {"op": "all_gather_into_tensor", "count": 10, "message_bytes": shares * mine, "bytes": 10 * shares * mine,
+            "group_size": shares, "seconds": 0.010}  # fmt: skip
+    probe = measured_ranks.rank_of({"rank": 0, "collectives": [row_]}, {}, [], [], 0.0, "cuda").collectives[0]
+    before = log(tmp_path, f"world size: {shares}", *verbose([1.0] * 10), deepspeed="0.17.6")
+    old = verbose([1.0] * 10, op="all_gather_base")
+    args = {"Collective name": "_allgather_base", "In msg nelems": mine // 2, "dtype": "BFloat16", "Group size": shares}
+    events = [event("ncclDevKernel_AllGather_RING_LL", "kernel", 10 * at, 1000, **args) for at in range(10)]
+    others = [
+        each.launches[0].ranks[0].collectives[0]
+        for each in (before, log(tmp_path, f"world size: {shares}", *old, deepspeed="0.9.5", name="old.log"),
+                     readers.read([chrome(tmp_path / "t.json", events)]))
+    ]  # fmt: skip
+    for each in others:
+        assert (each.op, each.count, each.bytes, each.message_bytes) == (probe.op, 10, 80 * mine, 8 * mine)
+        assert each.bus_bandwidth == pytest.approx(probe.bus_bandwidth) == pytest.approx(7 * mine / 0.001)
+    slow = probe.model_copy(update={"seconds": 0.020, "bus_bandwidth": (probe.bus_bandwidth or 0) / 2})
+    rank = before.launches[0].ranks[0].model_copy(update={"collectives": (slow,)})
+    launch = before.launches[0].model_copy(update={"ranks": (rank,)})
+    found = diagnose(before.model_copy(update={"launches": (launch,)}), before).found
+    assert [one.evidence[0].partition(";")[0] for one in found if one.rule == "communication"] == [
+        "all_gather_into_tensor takes 2.0 ms each, in the baseline 1.0 ms"
+    ]
+
+
+def test_a_size_that_deepspeed_does_not_log_is_not_0(tmp_path: Path) -> None:
+    found = log(tmp_path, "world size: 8", *verbose([1.0] * 10, "0B", "all_gather_coalesced"), deepspeed="0.17.6")
+    (gathered,) = found.launches[0].ranks[0].collectives
+    assert (gathered.count, gathered.bytes, gathered.message_bytes, gathered.bus_bandwidth) == (10, None, None, None)
+    assert any("logs no size" in each.reason for each in found.launches[0].unavailable)
 
 
 def test_a_trace_of_a_cpu_has_no_figures_of_a_gpu(tmp_path: Path) -> None:

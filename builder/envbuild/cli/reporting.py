@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,12 +80,13 @@ def report(
         raise typer.BadParameter("standard output is either --json or the page (-o -)")
     asked = comparing.Asked(delta=comparison.share(delta), differs=comparison.aspects(differs or []))
     place = measures.folder_of(folder, project)
+    given = tuple(dict.fromkeys(measurements or ()))
+    called = _names([*given, *([base] if base is not None else [])])
     wish = Wish(
         given=tuple(
-            Given(name=Path(each).name, measurement=measures.named(each, place, project))
-            for each in dict.fromkeys(measurements or ())
+            Given(name=called[each], measurement=measures.named(each, place, project)) for each in given
         ),
-        base=Base(name=Path(base).name, measurement=measures.named(base, place, project)) if base is not None else None,
+        base=Base(name=called[base], measurement=measures.named(base, place, project)) if base is not None else None,
         row=row, folder=place, asked=asked,
     )  # fmt: skip
     with opt.narrated(project, host, engine, verbose=False, quiet=False) as bench:
@@ -99,6 +101,18 @@ def report(
         reported.show(found)
         if out is None:
             output.narrate("note: the whole of it, with charts: envbuild report ... -o report.html")
+
+
+def _names(given: Sequence[str]) -> dict[str, str]:
+    """What each file is called: by the shortest end of its path that no other one has."""
+    parts = {each: Path(each).parts for each in given}
+    found = {}
+    for each, own in parts.items():
+        others = [other for other in parts.values() if other != own]
+        sizes = range(1, len(own) + 1)
+        size = next((n for n in sizes if all(other[-n:] != own[-n:] for other in others)), len(own))
+        found[each] = str(Path(*own[-size:]))
+    return found
 
 
 def _write(found: Report, out: Path) -> None:

@@ -173,9 +173,17 @@ def _read(folder: Path, about: About) -> Measurement | None:
         lines += read_lines(path.read_text(errors="replace"))
     first: Mapping[str, Any] = next(line for line in lines if line["kind"] == "rank")
     about = dataclasses.replace(
-        about, accelerator=first["accelerator"], micro_batch=first["micro_batch"], accumulation=first["accumulation"]
-    )
+        about, accelerator=first["accelerator"], micro_batch=first["micro_batch"], accumulation=first["accumulation"],
+        hardware=about.hardware.model_copy(update={"gpus": _gpus(lines, about.hardware.gpus)}),
+    )  # fmt: skip
     return measurement_of(lines, about)
+
+
+def _gpus(lines: list[dict[str, Any]], seen: tuple[str, ...]) -> tuple[str, ...]:
+    """The models of the GPUs that the ranks had, of all that were seen on the host."""
+    ranks = [line for line in lines if line["kind"] == "rank" and line["accelerator"] == "cuda"]
+    names = dict.fromkeys(str(device["name"]) for line in ranks if (device := line.get("device")))
+    return tuple(names) if names or not ranks else seen
 
 
 def _trained(lines: list[dict[str, Any]]) -> bool:

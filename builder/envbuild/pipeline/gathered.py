@@ -36,14 +36,12 @@ def gather(said: Mapping[int, Sequence[Line]]) -> Gathered:
     names = {rank: _node(lines, rank) for rank, lines in sorted(said.items())}
     order = list(dict.fromkeys(names.values()))
     nodes = tuple(_clocks(said, names, order))
-    local = {rank: _local(lines) for rank, lines in said.items()}
     found: list[Line] = []
     for rank, lines in sorted(said.items()):
         place = order.index(names[rank])
         ahead = nodes[place].clock_ahead or 0.0
-        gpus = {local[other]: other for other in said if names[other] == names[rank]}
         found += [
-            {**_moved(line, ahead), "node": place, "of": rank, "gpu_ranks": gpus}
+            {**_moved(line, ahead), "node": place, "of": rank}
             for line in lines
             if line["kind"] not in ("launch", "end", "clock")
         ]
@@ -57,10 +55,6 @@ def gather(said: Mapping[int, Sequence[Line]]) -> Gathered:
 def _node(lines: Sequence[Line], rank: int) -> str:
     launch = next(iter(of_kind(lines, "launch")), {})
     return str(launch.get("node") or f"the node of rank {rank}")
-
-
-def _local(lines: Sequence[Line]) -> int | None:
-    return next((line.get("local_rank") for line in of_kind(lines, "rank")), None)
 
 
 def _moved(line: Line, ahead: float) -> Line:

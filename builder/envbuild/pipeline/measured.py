@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envbuild.pipeline.measured_gpus import owners
 from envbuild.pipeline.measured_parity import parity_of
 from envbuild.pipeline.measured_ranks import rank_of
 from envbuild.pipeline.measured_samples import samples_of, unavailable_of
@@ -155,6 +156,7 @@ def _launch(
     if about.micro_batch and about.accumulation:
         batch = about.micro_batch * about.accumulation * len(reports)
     end = next(iter(of_kind(lines, "end")), {})
+    gpus = owners(samples, ranks, end.get("gpus"))
     return Launch.model_validate(
         {
             "pass": name,
@@ -166,10 +168,10 @@ def _launch(
             "tokens_per_step": batch * about.tokens if batch and about.tokens else None,
             "nodes": about.nodes,
             "ranks": rows,
-            "samples": samples_of(samples, start),
+            "samples": samples_of(samples, start, gpus),
             "communication": _communication(list(ranks.values()), end),
             "structure": _structure(reports, name),
-            "unavailable": unavailable_of(name, about.accelerator, samples, end, reports),
+            "unavailable": unavailable_of(name, about.accelerator, samples, reports, gpus),
         }
     )
 

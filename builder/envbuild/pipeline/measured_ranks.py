@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from envbuild.profile.bandwidth import bus_bandwidth
 from envbuild.profile.figures import Collective, Cores, Memory, Operator, Rank, Steps
 
 _PARTS = ("data_wait", "forward", "backward", "reduction", "optimizer", "checkpoint")
-# What goes over the wires for each byte of the message (NCCL's tests, doc/PERFORMANCE.md): in a group of n ranks
-# 2(n-1)/n of an all-reduce, (n-1)/n of these, and all of any other.
-_REDUCED = frozenset({"all_reduce", "all_reduce_coalesced", "inference_all_reduce"})
-_SPREAD = frozenset(
-    {"all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce_scatter", "reduce_scatter_tensor",
-     "all_to_all", "all_to_all_single"}
-)  # fmt: skip
 
 
 def rank_of(
@@ -110,18 +104,12 @@ def _column(lines: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
 
 def _collective(row: Mapping[str, Any]) -> Collective:
     seconds, size = row["seconds"], row["group_size"]
-    factor = _wires(row["op"], size) if size else None
-    known = bool(seconds and factor and row["bytes"])
+    speed = bus_bandwidth(row["op"], row["bytes"] or 0, seconds or 0.0, size or 0)
     return Collective(
         op=row["op"], count=row["count"], bytes=row["bytes"], message_bytes=row["message_bytes"], group_size=size,
         seconds=seconds, time=None if seconds is None else "measured",
-        bus_bandwidth=factor * row["bytes"] / seconds if known and factor else None,
-        bandwidth="computed" if known else None,
+        bus_bandwidth=speed, bandwidth=None if speed is None else "computed",
     )  # fmt: skip
-
-
-def _wires(op: str, size: int) -> float:
-    return (2 if op in _REDUCED else 1) * (size - 1) / size if op in _REDUCED | _SPREAD else 1.0
 
 
 def _operator(row: Mapping[str, Any], accelerator: str) -> Operator:

@@ -140,7 +140,8 @@ class Collective(Frozen):
 
     Attributes:
         op: As torch calls it: ``all_gather_into_tensor``, ``reduce_scatter_tensor``, ``all_reduce``, ...
-        bytes: The sum of the messages' sizes; None where it is not known.
+        bytes: The sum of the messages' sizes, as NCCL's own tests count them: of an all-gather all that was gathered,
+            of a reduce-scatter or an all-to-all all that a rank puts in. None where it is not known.
         message_bytes: The size of each, where the row is of one size only.
         seconds: Time in it, the sum of all; None where it was not measured or is not to be trusted.
         time: ``measured``: as it was timed; ``corrected``: computed back from DeepSpeed's cumulative latencies.
@@ -207,7 +208,7 @@ class Series(Frozen):
 
     Attributes:
         rank: The process, or the rank whose GPU it is; None is the node.
-        device: Such as ``nvme0n1`` or ``cuda:0``.
+        device: Such as ``nvme0n1``, or ``cuda:0`` as the rank counts.
     """
 
     kind: Kind

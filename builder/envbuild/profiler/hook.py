@@ -83,6 +83,8 @@ class Watched:
         }
         self._common.attempt(about, "backend", lambda: str(torch.distributed.get_backend()))
         self._common.attempt(about, "device", lambda: self._seen.device(torch, engine.device if gpu else "cpu"))
+        if gpu:
+            self._common.attempt(about, "gpu", lambda: self._recorder.gpu(torch, engine.device))
         self._lines.write("rank", **about)
         if self._local == 0:
             self._sample()

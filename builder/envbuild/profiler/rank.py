@@ -241,6 +241,8 @@ def run(job):
     }
     job.common.attempt(about, "backend", lambda: str(torch.distributed.get_backend()))
     job.common.attempt(about, "device", lambda: job.seen.device(torch, job.device if job.cuda else "cpu"))
+    if job.cuda is not None:
+        job.common.attempt(about, "gpu", lambda: recorder.gpu(torch, job.device))
     job.lines.write("rank", **about)
     _compare_clocks(job)
     for name in job.options.passes.split(","):

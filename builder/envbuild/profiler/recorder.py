@@ -3,6 +3,7 @@
 Standard library only, Python 3.7 and later; loaded by its path.
 """
 
+import ctypes
 import json
 import os
 import zipfile
@@ -34,6 +35,47 @@ def cores(torch, surroundings):
         "cpus": surroundings.usable_cpus(),
         "affinity": sorted(os.sched_getaffinity(0)),
     }
+
+
+def gpu(torch, device):
+    """Which GPU this rank has, whatever CUDA_VISIBLE_DEVICES names, numbers or hides: its UUIDs and its PCI address.
+
+    torch tells the UUID since its pull request 125083, and the address where it has it. The driver tells both to any:
+    cuda.h, cuDeviceGetUuid_v2 (of a part of a GPU, MIG, it is the part's own) and cuDeviceGetPCIBusId (the whole
+    GPU's). It counts the devices of a process as torch does. Read from documentation: this has not run on a GPU.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    uuids, address = _asked(index)
+    told = torch.cuda.get_device_properties(index)
+    own = str(getattr(told, "uuid", "") or "").replace("-", "").lower()
+    if len(own) == 32 and own not in uuids:
+        uuids.append(own)
+    place = [getattr(told, "pci_{}_id".format(name), None) for name in ("domain", "bus", "device")]
+    if address is None and None not in place:
+        address = "{:08x}:{:02x}:{:02x}".format(*place)
+    return {"index": index, "uuids": uuids, "pci": address}
+
+
+def _asked(index):
+    """The UUID and the PCI address that the driver tells of a device; nothing where it cannot be asked."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        device = ctypes.c_int()
+        if cuda.cuDeviceGet(ctypes.byref(device), index) != 0:
+            return [], None
+        raw, text = (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(32)
+        identify = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
+        uuids = [bytes(bytearray(raw)).hex()] if identify(raw, device) == 0 else []
+        known = cuda.cuDeviceGetPCIBusId(text, 32, device) == 0
+        return uuids, _address(text.value.decode()) if known else None
+    except (OSError, AttributeError, ValueError):
+        return [], None
+
+
+def _address(text):
+    """``0000:3B:00.0`` as everybody else writes it; NVML has a longer domain."""
+    domain, bus, device = text.partition(".")[0].split(":")
+    return "{:08x}:{:02x}:{:02x}".format(int(domain, 16), int(bus, 16), int(device, 16))
 
 
 def resolved(engine, common):

@@ -93,24 +93,62 @@ def field(pid, file, name):
 
 
 class Gpus:
-    """The GPUs of this node, asked through NVML. ``reason`` is why there are none."""
+    """The GPUs of this node, asked through NVML, which knows nothing of CUDA_VISIBLE_DEVICES: which of them the ranks
+    have, they say themselves (recorder.py). ``reason`` is why there are none.
+
+    A GPU that is split (MIG) has no figures of its own but those of its parts: a part is a rank's device, and the whole
+    may be anybody's.
+    """
 
     def __init__(self, nvml_path):
-        self.reason, self._handles = None, []
+        self.reason, self._devices = None, []
         try:
             self._nvml = _load_nvml(nvml_path)
             self._nvml.nvmlInit()
             for index in range(int(self._nvml.nvmlDeviceGetCount())):
-                self._handles.append(self._nvml.nvmlDeviceGetHandleByIndex(index))
-            if not self._handles:
+                # One that is lost or somebody else's has no handle.
+                with contextlib.suppress(self._nvml.NVMLError):
+                    self._devices += self._named(self._nvml.nvmlDeviceGetHandleByIndex(index))
+            if not self._devices:
                 self.reason = "NVML sees no GPU"
         except ImportError:
             self.reason = "there is no pynvml (nvidia-ml-py) here to ask the driver with"
         except Exception as error:  # a library's own classes, which are not known before it is loaded
             self.reason = "NVML: {}".format(error)
 
+    def _named(self, handle):
+        """A GPU and its parts: the handle to be read, and what tells it apart from all others."""
+        nvml, place = self._nvml, None
+        with contextlib.suppress(nvml.NVMLError):
+            info = nvml.nvmlDeviceGetPciInfo(handle)
+            place = "{:08x}:{:02x}:{:02x}".format(info.domain, info.bus, info.device)
+        split = self._split(handle)
+        name = {"uuid": self._uuid(handle), "pci": place, "split": split}
+        found = [(None if split or split is None else handle, name)]
+        for index in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))) if split else ():
+            with contextlib.suppress(nvml.NVMLError):
+                part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+                found.append((part, {"uuid": self._uuid(part), "pci": None, "split": False, "part": True}))
+        return found
+
+    def _split(self, handle):
+        """Whether it is split into parts; None where the driver does not say so."""
+        nvml = self._nvml
+        try:
+            return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+        except nvml.NVMLError as error:
+            # No such thing on this GPU, or with this driver (nvml.h, nvmlReturn_t).
+            return False if getattr(error, "value", None) in (3, 13) else None
+
+    def _uuid(self, handle):
+        """Of ``GPU-...`` or ``MIG-...`` the 16 bytes, as CUDA tells them; None of older drivers' MIG-GPU-.../1/0."""
+        text = self._nvml.nvmlDeviceGetUUID(handle)
+        text = text.decode("ascii", "replace") if isinstance(text, bytes) else str(text)
+        plain = text.partition("-")[2].replace("-", "").lower()
+        return plain if len(plain) == 32 else None
+
     def read(self):
-        """Figures of each GPU; one that the driver does not give is left out."""
+        """Figures of each GPU or part beside its name; one that the driver does not give is none."""
         nvml = getattr(self, "_nvml", None)
         asked = {
             "gpu_percent": lambda handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
@@ -124,13 +162,15 @@ class Gpus:
             "pcie_receive": lambda handle: nvml.nvmlDeviceGetPcieThroughput(handle, 1) * 1024,
         }
         found = []
-        for handle in self._handles:
-            figures = {}
-            for name, ask in asked.items():
+        for handle, name_of in self._devices:
+            figures = dict(name_of)
+            # What else a part's handle answers may be the whole GPU's: NVML's reference does not say.
+            names = () if handle is None else ("gpu_memory_bytes",) if name_of.get("part") else asked
+            for name in names:
                 figures[name] = None
                 # NVML's own exception, where a GPU does not support the question.
                 with contextlib.suppress(Exception):
-                    figures[name] = float(ask(handle))
+                    figures[name] = float(asked[name](handle))
             found.append(figures)
         return found
 

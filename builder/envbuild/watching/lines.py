@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from envbuild.profile.readers.log import LOSS, MEGATRON, NORM, NUMBER, PIPE, STEP, rank_of
+from envbuild.profile.readers.log import MEGATRON, PIPE, STEP, rank_of
+from envbuild.profile.readers.printed import NORM, NUMBER, loss_of, tells_loss
 from envbuild.watching.learning import Printed
 
 # "  12/1000 [00:34<47:07,  2.86s/it]", which a bar writes again and again behind carriage returns.
@@ -18,8 +19,6 @@ _PAUSE = re.compile(
     r"push(?:ing)? to|(?:running|starting) (?:evaluation|prediction|validation)|"
     r"(?:writing|creating) (?:[\w-]+ )?checkpoint)(?![\w/.-])|train_runtime", re.IGNORECASE
 )  # fmt: skip
-# A loss that nobody trains on.
-_OTHERS = re.compile(r"(?<![a-z])(?:val|valid|validation|eval|evaluation|test)[ _/.-]loss\b", re.IGNORECASE)
 _FIRST_BLOCK = re.compile(rb"[\r\n]+")
 _LONGEST = 1 << 14
 
@@ -79,14 +78,12 @@ def _step(line: str, at: float) -> Printed | None:
         return Printed(at=at, number=int(found[1]), loss=float(found[2]))
     if found := STEP.search(line):
         return Printed(at=at, number=int(found[1]), rank=rank_of(line))
-    loss, norm = LOSS.search(line), NORM.search(line)
+    loss, norm = loss_of(line), NORM.search(line)
     number = MEGATRON.search(line) or NUMBER.search(line)
-    if number and line[number.end() :][:1] == "." and line[number.end() + 1 :][:1].isdigit():
-        number = None  # a time: "iter: 0.35 s"
-    if (loss is None and norm is None) or _OTHERS.search(line):
+    if loss is None and (norm is None or tells_loss(line)):
         return Printed(at=at, number=int(number[1])) if number and MEGATRON.search(line) else None
     return Printed(
-        at=at, number=int(number[1]) if number else None, loss=float(loss[1]) if loss else None,
+        at=at, number=int(number[1]) if number else None, loss=loss,
         norm=float(norm[1]) if norm else None, rank=rank_of(line),
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from envbuild.errors import InputError
 from envbuild.profile import summary as figures
 from envbuild.profile.document import Key, Measurement, Origins
-from envbuild.profile.readers import log, nsys, opened, trace
+from envbuild.profile.readers import log, logs, nsys, opened, trace
 from envbuild.profile.readers.run import Run
 from envbuild.profile.view import percent, rate, seconds, size
 
@@ -73,26 +73,34 @@ def _read(kind: Kind, paths: list[Path], deepspeed: str | None) -> Measurement:
         return trace.read(paths)
     if kind == "nsys":
         return nsys.read(paths)
-    return log.read(paths, deepspeed=deepspeed) if kind == "log" else _summaries(paths, deepspeed)
+    return logs.read(paths, deepspeed=deepspeed) if kind == "log" else _summaries(paths, deepspeed)
 
 
 def _summaries(paths: list[Path], deepspeed: str | None) -> Measurement:
     """What ``deepspeed.comm.log_summary(return_dict=True)`` returned, as JSON."""
-    run, ranks = Run(), None
+    run = Run(version=log.parsed(deepspeed))
+    worlds: set[int] = set()
     for place, path in enumerate(paths):
         text = opened.head(path, _LARGEST_SUMMARY)
         try:
             value = json.loads(text)
             about = value.get("metadata") or {}
             number = about.get("rank", place)
-            ranks = run.comm(number if isinstance(number, int) else place).document(value) or ranks
+            number = number if isinstance(number, int) and number >= 0 else place
+            if number in run.comms:
+                raise InputError(f"{path}: a second summary of rank {number}", hint="Give one summary of each rank.")
+            worlds |= {ranks} if (ranks := run.comm(number).document(value)) else set()
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
             raise InputError(f"{path}: not what log_summary(return_dict=True) returns: {error}") from error
-    version = log.parsed(deepspeed)
-    key = Key(world_size=ranks, deepspeed=deepspeed)
+    if len(worlds) > 1:
+        raise InputError(
+            f"summaries of several trainings: of {' and '.join(map(str, sorted(worlds)))} ranks",
+            hint="Give those of one training.",
+        )
+    run.world = max(worlds, default=None)
+    key = Key(world_size=run.world, deepspeed=deepspeed)
     names = tuple(log.printable(path.name) for path in paths)
-    launch = run.launch(version, ranks, on_cpu=False)
-    return Measurement(key=key, origin=Origins(kind="comms-log", files=names), launches=(launch,))
+    return Measurement(key=key, origin=Origins(kind="comms-log", files=names), launches=(run.launch(),))
 
 
 def summary(measurement: Measurement) -> Iterator[str]:

@@ -5,6 +5,10 @@ Its latencies are trusted below 0.18.3 only. From 0.18.3 on the timer is not cle
 Single operations give the true ones back, by differences; a table does not. Sizes and counts are right, but a table
 rounds sizes to four digits. The bus bandwidth of a reduce-scatter is multiplied by the number of ranks too many
 (comms_logging.py: the size is the whole input already): it is computed anew.
+
+The size is that of the argument that is called ``tensor``, or of a list's all together (deepspeed/comm/utils.py:
+get_msg_size_from_args): of an all-gather a rank's own share, which the number of ranks makes a message of. Operations
+without such an argument, such as all_gather_coalesced, are logged with a size of 0.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envbuild.profile.bandwidth import bus_bandwidth
+from envbuild.profile.bandwidth import bus_bandwidth, gathers, message_size
 from envbuild.profile.document import Unavailable
 from envbuild.profile.figures import Collective
 
@@ -29,6 +33,9 @@ _VERBOSE = re.compile(
 )
 _NAME = re.compile(r"^(?:[\w.-]+: )?([A-Za-z_]\w{2,60})(?: \| \[Caller Func: [^\]]*\])?\s*$")
 _HEAD, _STRAGGLERS = "Comm. Op", "Breakdown with straggler effect"
+# What releases before torch's new names called the same operation.
+_NEWER = {"all_gather_base": "all_gather_into_tensor", "reduce_scatter_base": "reduce_scatter_tensor"}
+_EMPTY = ("barrier", "monitored_barrier")
 # Of so many growing times in a row, chance is no explanation.
 _ENOUGH = 8
 
@@ -38,6 +45,12 @@ class _Row:
     count: int = 0
     milliseconds: float = 0.0
     reported: float | None = None
+
+    def add(self, count: int, milliseconds: float | None, reported: float | None) -> None:
+        """A row of the same operation and size, such as another caller's."""
+        self.reported = reported if not self.count else None
+        self.count += count
+        self.milliseconds = math.nan if milliseconds is None else self.milliseconds + milliseconds
 
 
 @dataclass(slots=True)
@@ -66,6 +79,11 @@ class Comms:
     def __bool__(self) -> bool:
         return bool(self.singles or self.table)
 
+    @property
+    def count(self) -> int:
+        """How many operations were told one by one."""
+        return sum(row.count for single in self.singles.values() for row in single.rows.values())
+
     def take(self, line: str) -> bool:
         """Read a line; whether it was one of the logger's."""
         if "comm op: " in line and (found := _VERBOSE.search(line)):
@@ -84,13 +102,13 @@ class Comms:
         elif found := _ROW.search(line):
             self._row(found)
         elif found := _NAME.match(line):
-            self._name = found[1]
+            self._name = _op(found[1])
         elif line.strip():
             self.in_table = False
         return self.in_table
 
     def _single(self, found: re.Match[str]) -> None:
-        name, time, size = (found["op"], found["caller"] or ""), _number(found[3]), _bytes(found[4], found[5])
+        name, time, size = (_op(found["op"]), found["caller"] or ""), _number(found[3]), _bytes(found[4], found[5])
         if time is None or size is None:
             return
         single = self.singles.setdefault(name, _Single())
@@ -107,19 +125,15 @@ class Comms:
         size, total, reported = _bytes(found[1], found[2]), _number(found[4]), _number(found[7])
         if self._name is None or size is None:
             return
-        row = self.table.setdefault((self._name, size), _Row())
-        row.count += int(found[3])
-        row.milliseconds = math.nan if total is None else row.milliseconds + total
-        row.reported = reported
+        self.table.setdefault((self._name, size), _Row()).add(int(found[3]), total, reported)
 
     def document(self, value: Mapping[str, Any]) -> int | None:
         """Take what ``log_summary(return_dict=True)`` returned; gives the number of ranks that it tells."""
         for op, sizes in value["summary"].items():
             for size, row in sizes.items():
                 total, speed = _number(row.get("total_latency_ms")), _number(row.get("busbw_avg_gbps"))
-                self.table[(str(op).split(" ")[0], int(float(size)))] = _Row(
-                    count=int(row["count"]), milliseconds=math.nan if total is None else total, reported=speed
-                )
+                name = _op(str(op).split(" ")[0])
+                self.table.setdefault((name, int(float(size))), _Row()).add(int(row["count"]), total, speed)
         self.exact = True
         ranks = (value.get("metadata") or {}).get("world_size")
         return ranks if isinstance(ranks, int) and ranks > 0 else None
@@ -152,6 +166,7 @@ class Comms:
             )  # fmt: skip
             if not trusted:
                 missing.append(_unknown(op, _why(version)))
+        missing += [_unsized(each.op, ranks) for each in found if each.bytes is None]
         return found, list({each.figure: each for each in missing}.values())
 
 
@@ -168,20 +183,33 @@ def _collective(
     reported: float | None = None,
 ) -> Collective:  # fmt: skip
     seconds = milliseconds / 1e3 if milliseconds is not None else None
+    message = message_size(op, size, ranks) if size or op in _EMPTY else None
     speed, kind = None, None
     if seconds is not None and ranks:
-        speed, kind = bus_bandwidth(op, size * count, seconds, ranks), "computed"
+        speed, kind = bus_bandwidth(op, (message or 0) * count, seconds, ranks), "computed"
     elif reported is not None and "reduce_scatter" not in op:
         # Its "Gbps" are 10^9 bits.
         speed, kind = reported * 1e9 / 8, "reported"
     return Collective(
-        op=op, count=count, bytes=size * count, message_bytes=size, group_size=ranks, seconds=seconds, time=time,
-        bus_bandwidth=speed, bandwidth=kind if speed is not None else None,  # type: ignore[arg-type]
+        op=op, count=count, bytes=None if message is None else message * count, message_bytes=message, group_size=ranks,
+        seconds=seconds, time=time, bus_bandwidth=speed, bandwidth=kind if speed is not None else None,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def _unknown(op: str, reason: str) -> Unavailable:
     return Unavailable(figure=f"collectives.{op}.seconds", reason=reason)
+
+
+def _unsized(op: str, ranks: int | None) -> Unavailable:
+    why = "DeepSpeed logs no size of this operation"
+    if gathers(op) and not ranks:
+        why = "DeepSpeed logs one rank's share of it, and the log does not tell the number of ranks"
+    return Unavailable(figure=f"collectives.{op}.bytes", reason=why)
+
+
+def _op(name: str) -> str:
+    plain = name.lstrip("_")
+    return _NEWER.get(plain, plain)
 
 
 def _why(version: tuple[int, ...] | None) -> str:

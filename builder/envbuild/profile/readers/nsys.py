@@ -181,7 +181,7 @@ def read(paths: list[Path]) -> Measurement:
     )  # fmt: skip
     notes = [f"export schema {', '.join(sorted(versions))}"] if versions else []
     return Measurement(
-        key=Key(hardware={"gpus": tuple(sorted(gpus))}, world_size=len(ranks) or None),  # type: ignore[arg-type]
+        key=Key(hardware={"gpus": tuple(sorted(gpus))}),  # type: ignore[arg-type]
         origin=Origins(kind="nsys", files=tuple(printable(path.name) for path in paths)),
         launches=(launch,),
         notes=(*notes, "ranks are numbered by file and GPU: nsys does not know them"),

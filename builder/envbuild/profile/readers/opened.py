@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import lzma
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from envbuild.errors import InputError
 # What is longer is no line of a timer, a table or a loss.
 LONGEST_LINE = 16 * 1024
 _PIECE = 4 * 1024 * 1024
+_RANK = re.compile(r"(?:rank|worker|trace)[_.\-=]?(\d{1,5})(?!\d)", re.IGNORECASE)
 _BROKEN = (EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -100,3 +102,9 @@ def pieces(path: Path) -> Iterator[str]:
         while piece := file.read(_PIECE):
             yield decoder.decode(piece)
         yield decoder.decode(b"", final=True)
+
+
+def rank_in(name: str) -> int | None:
+    """The rank that a file's name tells."""
+    found = _RANK.search(name)
+    return int(found[1]) if found else None

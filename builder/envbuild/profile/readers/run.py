@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -13,52 +15,124 @@ from envbuild.profile.readers.comms import Comms
 # Far more steps than a comparison needs; a log of more is cut, and that is said.
 MOST_STEPS = 200_000
 MOST_RANKS = 4096
+# By how many steps another rank's line may come late. More is a step that was trained again.
+_LATE = 2
+# Losses of micro-batches in front of a step's timers; so many that have no number may be of one step.
+_MICRO = 64
+_LEARNING = {"loss", "gradient_norm"}
+# So many single operations are more than those of a start: another start is another run.
+_STARTED = 8
 
 
 @dataclass(slots=True)
 class Row:
     """One step."""
 
-    number: int
+    number: int = -1
     figures: dict[str, float] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    turn: int = 0
+
+    def tell(self, figures: Mapping[str, float]) -> None:
+        """What several lines tell of one step, such as those of its ranks or micro-batches, is their mean."""
+        for name, value in figures.items():
+            count = self.told.get(name, 0)
+            before = self.figures.get(name, value)
+            self.figures[name] = value if before == value else (before * count + value) / (count + 1)
+            self.told[name] = count + 1
 
 
 @dataclass(slots=True)
 class Process:
-    """What one rank's lines tell."""
+    """What one rank's lines tell.
+
+    Attributes:
+        pending: What was told of the step that has not ended yet.
+        number: The last step's.
+        timed: It has timers.
+        ahead: Its program prints a step's loss in front of the step's timers, not behind them.
+        again: The printed numbers began again, as in each epoch: they are counted on.
+    """
 
     rows: list[Row] = field(default_factory=list)
-    pending: dict[str, float] = field(default_factory=dict)
-    loss: tuple[str, float] | None = None
+    pending: Row = field(default_factory=Row)
     peak: int | None = None
     number: int = -1
     cut: bool = False
+    timed: bool = False
+    ahead: bool = False
+    again: bool = False
+    _begun: int | None = None
+    _printed: int = -1
+    _offset: int = 0
+    _turn: int = 0
 
-    def end_step(self, figures: dict[str, float]) -> None:
+    def end_step(self, figures: Mapping[str, float]) -> None:
         """A step is over: its figures, and those that were told before its end."""
         self.number += 1
+        row, self.pending = self.pending, Row()
         if len(self.rows) >= MOST_STEPS:
             self.cut = True
             return
-        self.rows.append(Row(number=self.number, figures={**self.pending, **figures}))
-        self.pending = {}
+        row.number = self.number
+        row.figures.update(figures)
+        self.rows.append(row)
+
+    def begin_timers(self) -> None:
+        """The first timers: whatever was told of losses before them is of the same step, or of steps without timers."""
+        self.timed = True
+        one = len({row.number for row in self.rows}) == 1 or (self._begun is None and len(self.rows) <= _MICRO)
+        if one and all(row.figures.keys() <= _LEARNING for row in self.rows):
+            self.ahead = bool(self.rows)
+            for row in self.rows:
+                self.pending.tell(row.figures)
+            self.rows, self.number = [], -1
+
+    def lose(self, figures: Mapping[str, float], number: int | None) -> None:
+        """A loss, of the step with this number where it has one."""
+        if self.timed:
+            if self.ahead:
+                self.pending.tell(figures)
+            elif self.rows:
+                self.rows[-1].tell(figures)
+        elif number is None:
+            self.pending.tell(figures)
+            self.end_step({})
+        elif (row := self.named(number)) is not None:
+            row.tell(figures)
 
     def named(self, number: int) -> Row | None:
-        """The row of a step that a line names, made where there is none; None beyond the limit."""
-        if self.rows and self.rows[-1].number == number:
-            return self.rows[-1]
-        if self.rows and self.rows[-1].number > number:
-            return next((row for row in reversed(self.rows[-64:]) if row.number == number), None)
+        """The row of the step that a line names, made where there is none; None beyond the limit."""
+        if self._begun is None or (number <= self._begun and self._printed - number > _LATE):
+            if self._begun is not None:
+                self.again = True
+                self._offset = self.number + 1 - number
+            self._begun = number
+        elif self._printed - number > _LATE:
+            # Back to a checkpoint: what is trained again replaces what was lost.
+            self._turn += 1
+        self._printed = number
+        wanted = number + self._offset
+        if self.rows and self.rows[-1].number >= wanted:
+            return self._earlier(wanted)
         if len(self.rows) >= MOST_STEPS:
             self.cut = True
             return None
-        self.number = number
-        self.rows.append(Row(number=number))
+        self.number = wanted
+        self.rows.append(Row(number=wanted, turn=self._turn))
         return self.rows[-1]
 
-    @property
-    def steps(self) -> Steps:
-        """The columns."""
+    def _earlier(self, number: int) -> Row | None:
+        place = bisect_left(self.rows, number, key=lambda row: row.number)
+        row = self.rows[place]
+        if row.number != number:
+            return None
+        if row.turn != self._turn:
+            row.figures, row.told, row.turn = {}, {}, self._turn
+        return row
+
+    def steps(self, start: float) -> Steps:
+        """The columns; ``start`` is the run's, by the clock that ``at`` is of."""
         groups: dict[str, Any] = {"parts": {}, "inside": {}}
         for group, names in (("parts", get_args(Part)), ("inside", get_args(Inside))):
             for name in names:
@@ -66,8 +140,10 @@ class Process:
                 if column:
                     groups[group][name] = column
         return Steps(
-            number=tuple(row.number for row in self.rows), at=self._column("at"), seconds=self._column("seconds"),
-            loss=self._column("loss"), gradient_norm=self._column("gradient_norm"), **groups,
+            number=tuple(row.number for row in self.rows),
+            at=tuple(None if at is None else round(at - start, 6) for at in self._column("at")),
+            seconds=self._column("seconds"), loss=self._column("loss"), gradient_norm=self._column("gradient_norm"),
+            **groups,
         )  # fmt: skip
 
     def _column(self, name: str) -> tuple[float | None, ...]:
@@ -77,7 +153,7 @@ class Process:
 
 def _known(name: str, value: float | None) -> float | None:
     """A loss may be infinite; a time that is, was no time."""
-    return value if value is None or name in ("loss", "gradient_norm") or math.isfinite(value) else None
+    return value if value is None or name in _LEARNING or math.isfinite(value) else None
 
 
 @dataclass(slots=True)
@@ -86,6 +162,11 @@ class Run:
 
     processes: dict[int, Process] = field(default_factory=dict)
     comms: dict[int, Comms] = field(default_factory=dict)
+    version: tuple[int, ...] | None = None
+    world: int | None = None
+    accelerator: str | None = None
+    nccl: str | None = None
+    config: dict[str, object] | None = None
     backend: str | None = None
     transports: set[str] = field(default_factory=set)
     timed: bool = False
@@ -111,16 +192,62 @@ class Run:
         """Whether nothing was told."""
         return not any(each.rows for each in self.processes.values()) and not any(self.comms.values())
 
-    def launch(self, version: tuple[int, ...] | None, ranks: int | None, *, on_cpu: bool) -> Launch:
+    @property
+    def stepped(self) -> bool:
+        """Whether a step was told."""
+        return any(each.rows for each in self.processes.values())
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is behind its start."""
+        return self.stepped or any(each.count > _STARTED or each.table for each in self.comms.values())
+
+    def over(self, version: tuple[int, ...]) -> bool:
+        """Whether a start of this version is another run, and not the same start told by another rank."""
+        other = self.version is not None and self.version != version
+        return self.begun or (other and any(self.comms.values()))
+
+    def tell(self, name: str, value: Any) -> None:
+        """Something that a line has told of the run."""
+        if name == "transports":
+            self.transports.add(value)
+        elif name == "world":
+            # A line may tell the size of a smaller group.
+            self.world = max(value, self.world or 0) or None
+        elif name != "config" or self.config is None:
+            setattr(self, name, value)
+
+    @property
+    def ranks(self) -> set[int]:
+        """Those that told something."""
+        told = {rank for rank, each in self.processes.items() if each.rows or each.peak is not None}
+        return told | {rank for rank, each in self.comms.items() if each}
+
+    def join(self, other: Run) -> None:
+        """Other ranks of the same run."""
+        for rank in other.ranks:
+            if rank in other.processes:
+                self.processes[rank] = other.processes[rank]
+            if other.comms.get(rank):
+                self.comms[rank] = other.comms[rank]
+        for name in ("version", "accelerator", "nccl", "config", "backend"):
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(other, name))
+        self.world = max(self.world or 0, other.world or 0) or None
+        self.transports |= other.transports
+        self.timed, self.stamped = self.timed or other.timed, self.stamped or other.stamped
+
+    def launch(self) -> Launch:
         """The run as a launch."""
         missing: list[Unavailable] = []
         made = []
+        on_cpu, start = self.accelerator == "cpu", self._start()
         for number in sorted({*self.processes, *(rank for rank, each in self.comms.items() if each)}):
             process = self.processes.get(number, Process())
-            rows, why = self.comms[number].collectives(version, ranks) if self.comms.get(number) else ([], [])
+            rows, why = self.comms[number].collectives(self.version, self.world) if self.comms.get(number) else ([], [])
             missing += why
             memory = Memory(host_peak_bytes=process.peak) if on_cpu else Memory(gpu_peak_bytes=process.peak)
-            made.append(Rank(rank=number, steps=process.steps, memory=memory, collectives=tuple(rows)))
+            made.append(Rank(rank=number, steps=process.steps(start), memory=memory, collectives=tuple(rows)))
         missing += self._missing(made)
         return Launch(
             ranks=tuple(made),
@@ -128,6 +255,11 @@ class Run:
             unavailable=tuple({(each.figure, each.reason): each for each in missing}.values()),
             pass_="timing" if any(rank.steps.number for rank in made) else "comms",  # type: ignore[call-arg]
         )  # fmt: skip
+
+    def _start(self) -> float:
+        """When its first step began."""
+        rows = (row for each in self.processes.values() for row in each.rows)
+        return min((row.figures["at"] for row in rows if "at" in row.figures), default=0.0)
 
     def _missing(self, made: list[Rank]) -> list[Unavailable]:
         found = [

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from envbuild.errors import InputError
+from envbuild.profile.bandwidth import message_size
 from envbuild.profile.document import Communication, Key, Launch, Measurement, Origins, Unavailable
 from envbuild.profile.figures import Memory, Rank
 from envbuild.profile.readers.device import Device
 from envbuild.profile.readers.intervals import Stretches
 from envbuild.profile.readers.log import printable
+from envbuild.profile.readers.opened import rank_in
 from envbuild.profile.readers.run import MOST_STEPS
 from envbuild.profile.readers.stream import events
 
@@ -24,8 +26,9 @@ _BYTES = {
     "Byte": 1, "Char": 1, "Bool": 1, "Float8": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4, "Long": 8,
     "Double": 8,
 }  # fmt: skip
+# What torch calls its own all_gather_into_tensor and reduce_scatter_tensor there (ProcessGroupNCCL.cpp).
+_TENSORS = {"_allgather_base": "all_gather_into_tensor", "_reduce_scatter_base": "reduce_scatter_tensor"}
 _GLOO = re.compile(r"^(gloo|mpi|ucc):(\w+)$")
-_RANK = re.compile(r"(?:rank|worker|trace)[_.\-=]?(\d{1,5})(?!\d)", re.IGNORECASE)
 
 
 class Trace:
@@ -70,9 +73,9 @@ class Trace:
         if op is not None:
             self.backend = "nccl"
             said = args.get("Collective name")
+            op = _op(said) if isinstance(said, str) and said else op
             self.device.collective(
-                _op(said) if isinstance(said, str) and said else op, end - begin, _size(args),
-                _whole(args.get("Group size")) or None,
+                op, end - begin, _size(op, args), _whole(args.get("Group size")) or None
             )  # fmt: skip
 
     def _annotation(self, name: str, category: str, begin: float, end: float, args: Mapping[str, Any]) -> None:
@@ -87,7 +90,8 @@ class Trace:
         elif found := _GLOO.match(name):
             # On a CPU the collective itself has an event of its own.
             self.backend = found[1]
-            self.device.collective(_op(found[2]), end - begin, _size(args), None)
+            op = _op(found[2])
+            self.device.collective(op, end - begin, _size(op, args), None)
             self.device.communication.add(begin, end)
 
     def _memory(self, args: Mapping[str, Any]) -> None:
@@ -123,8 +127,8 @@ def read(paths: list[Path]) -> Measurement:
         about = about if isinstance(about, dict) else {}
         number = _whole(about.get("rank"))
         if number is None:
-            named = _RANK.search(path.name)
-            number = int(named[1]) if named else place
+            named = rank_in(path.name)
+            number = place if named is None else named
         if number in ranks:
             raise InputError(f"{path}: a second trace of rank {number}", hint="Give one trace of each rank.")
         if world := _whole(about.get("world_size")):
@@ -137,11 +141,11 @@ def read(paths: list[Path]) -> Measurement:
         ranks[number] = _rank(number, trace, missing)
     launch = Launch(
         pass_="trace", ranks=tuple(ranks[number] for number in sorted(ranks)),  # type: ignore[call-arg]
-        communication=Communication(backend=_word(min(backends)) if backends else None),
+        communication=Communication(backend=_word(_backend(backends))),
         unavailable=tuple(missing.values()),
     )  # fmt: skip
     return Measurement(
-        key=Key(world_size=max(worlds, default=len(ranks)), hardware={"gpus": tuple(sorted(gpus))}),  # type: ignore[arg-type]
+        key=Key(world_size=worlds.pop() if len(worlds) == 1 else None, hardware={"gpus": tuple(sorted(gpus))}),  # type: ignore[arg-type]
         origin=Origins(kind="trace", files=tuple(printable(path.name) for path in paths)),
         launches=(launch,),
         notes=("torch's profiler slows a step down: compare its times with those of a trace only",),
@@ -160,9 +164,11 @@ def _rank(number: int, trace: Trace, missing: dict[str, Unavailable]) -> Rank:
     if trace.peak is None:
         why = "the trace has no memory events of a GPU: profile_memory=True"
         missing["memory"] = Unavailable(figure="gpu_peak_bytes", reason=why)
-    unique = list({each[0]: each for each in steps}.values())
+    unique: dict[int, tuple[int, float, float]] = {}
+    for each in steps:
+        unique.setdefault(each[0], each)
     return Rank(
-        rank=number, steps=trace.device.steps(unique, trace.waits, trace.optimizer) if unique else {},  # type: ignore[arg-type]
+        rank=number, steps=trace.device.steps(list(unique.values()), trace.waits, trace.optimizer) if unique else {},  # type: ignore[arg-type]
         memory=Memory(gpu_peak_bytes=trace.peak, gpu_reserved_peak_bytes=trace.reserved),
         collectives=trace.device.rows(),
     )  # fmt: skip
@@ -182,14 +188,23 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else None
 
 
-def _size(args: Mapping[str, Any]) -> int | None:
-    """Bytes that a rank puts in."""
+def _size(op: str, args: Mapping[str, Any]) -> int | None:
+    """Bytes of the message, from the elements that a rank puts in."""
     elements, width = _whole(args.get("In msg nelems")), _BYTES.get(str(args.get("dtype")))
-    return elements * width if elements is not None and width else None
+    if elements is None or not width:
+        return None
+    return message_size(op, elements * width, _whole(args.get("Group size")))
+
+
+def _backend(names: set[str]) -> str:
+    """Of several the GPU's: the CPU's carries what is small."""
+    return "nccl" if "nccl" in names else min(names, default="")
 
 
 def _op(name: str) -> str:
-    """One spelling for ``_allgather_base``, ``allgather_into_tensor_coalesced``, ``reduce_scatter_tensor``, ..."""
+    """One spelling for ``allgather_into_tensor_coalesced``, ``reduce_scatter_tensor_coalesced``, ..."""
+    if name in _TENSORS:
+        return _TENSORS[name]
     flat = name.lower().replace("_", "")
     for piece, op in (
         ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"), ("allreduce", "all_reduce"),
