@@ -55,6 +55,7 @@ def test_an_error_is_exit_code_1_and_the_root_comes_first_with_its_echo_behind_i
 
 
 def test_files_are_written_and_say_the_same(cli: Any, saved: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
     page, ticket, again = (tmp_path / "out" / name for name in ("page.html", "ticket.md", "facts.json"))
     done = cli(
         "doctor", "--from", saved["bad"], "--html", str(page), "--report", str(ticket), "--save", str(again), "--json"
@@ -171,8 +172,10 @@ def test_no_engine_and_no_room_are_exit_code_3(cli: Any, saved: dict[str, str], 
     done = cli("doctor", "--image", "team/train:1")
     assert done.code == 3 and "hint: " in done.err
     (tmp_path / "file").write_text("")
-    full = cli("doctor", "--from", saved["good"], "--html", str(tmp_path / "file" / "x"))
-    assert full.code == 3 and "file" in full.err
+    nowhere = cli("doctor", "--from", saved["good"], "--html", str(tmp_path / "file" / "x"))
+    assert nowhere.code == 2 and "there is no folder" in nowhere.err
+    full = cli("doctor", "--from", saved["good"], "--html", "/proc/x")
+    assert full.code == 3 and "/proc/x" in full.err
 
 
 def test_the_collector_is_written_for_another_machine(cli: Any, tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def test_what_is_wrong_is_said(cli: Any, place: Path) -> None:
     assert cli("report", "after.json", "-o", "-", "--json", cwd=place).code == 2
     assert cli("report", "after.json", "--delta", "much", cwd=place).code == 2
     nowhere = cli("report", "after.json", "-o", "after.json/r.html", cwd=place)
-    assert nowhere.code == 3 and nowhere.err.startswith("error: cannot ")
+    assert nowhere.code == 2 and nowhere.err.startswith("error: -o after.json/r.html: there is no folder after.json")
+    mistyped = cli("report", "after.json", "-o", "repots/r.html", cwd=place)
+    assert mistyped.code == 2 and "hint: mkdir -p repots" in mistyped.err and not (place / "repots").exists()
     broken = place / "matrix.yaml"
     broken.write_text("environments: [")
     still = cli("report", "after.json", cwd=place)

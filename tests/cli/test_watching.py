@@ -173,27 +173,14 @@ for step in range(1, 200):
 )
 def test_a_rank_in_its_own_code_hangs_when_it_sleeps_and_is_busy_when_it_gets_on(tmp_path: Path, wrong: str) -> None:
     for name, text in STANDIN.items():
-        path = tmp_path / "stand-in" / name
+        path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "met").mkdir()
     (tmp_path / "launch.py").write_text(LAUNCHER)
     (tmp_path / "rank.py").write_text(OWN_CODE.replace("WRONG", wrong).replace("FOLDER", str(tmp_path / "met")))
-    line = [
-        PROGRAM,
-        "watch",
-        "--interval",
-        "1",
-        "--json",
-        "--on-hang",
-        "stop",
-        "--",
-        sys.executable,
-        "launch.py",
-        "rank.py",
-    ]
-    env = {**surroundings(tmp_path), "PYTHONPATH": str(tmp_path / "stand-in")}
-    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    # Whom a script imports lies beside it.
+    done = watch(tmp_path, "--json", "--on-hang", "stop", argv=[sys.executable, "launch.py", "rank.py"])
     document = json.loads(done.stdout)
     hangs = "3600" in wrong
     assert kinds(document) == (["hang"] if hangs else ["busy", "goes-on"]), done.stderr
@@ -299,6 +286,11 @@ def test_what_an_engine_has_started_is_found_by_its_environment() -> None:
         (["--on-hang", "kill", "--", "true"], "Say tell, dump or stop"),
         (["--swap", "/no/such", "--", "true"], "no such folder"),
         (["--log", "/no/such/log", "--", "true"], "--log /no/such/log"),
+        (["--openmetrics", "/no/such/x.prom", "--", "true"], "there is no folder /no/such"),
+        (["--openmetrics", "/proc/x.prom", "--", "true"], "/proc/x.prom: cannot be written"),
+        (["--openmetrics", "/dev/null", "--", "true"], "is no file"),
+        (["--on-hang", "dump", "--dump", "/no/such/dump", "--", "true"], "there is no folder /no/such"),
+        (["--on-hang", "dump", "--dump", "/proc/dump", "--", "true"], "/proc/dump: cannot be written"),
         (["--follow", "x", "--", "true"], "--follow goes with --pid"),
         (["cpu", "h100-cu124", "--", "true"], "'h100-cu124' is one image too many"),
         (["cpu", "--pid", "1", "--", "true"], "and not both"),

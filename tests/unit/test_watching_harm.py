@@ -34,13 +34,16 @@ def test_a_file_that_cannot_be_written_is_told_once_and_the_watching_goes_on(tmp
     assert "x.prom" in said[0].message
 
 
-def test_a_dump_that_cannot_be_written_does_not_keep_the_run_from_being_stopped(tmp_path: Path) -> None:
+def test_a_dump_that_cannot_be_written_does_not_keep_the_run_from_being_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     said: list[Alert] = []
     stopped: list[bool] = []
     wish = Wish(on_hang="stop", dumps=tmp_path / "file" / "dump")
     watch = Watch(os.getpid(), None, wish, said.append, lambda: stopped.append(True))
-    watch._act(Tick(at=1, ranks=()))
+    monkeypatch.setattr(watch._hangs, "certain", lambda tick: True)
+    watch._act(Tick(at=1, ranks=()), told=True)
     assert stopped == [True] and [alert.kind for alert in said] == ["cannot-write"]
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from envbuild.cli import options as opt
+from envbuild.cli import places
 
 _LOOK, _HOLD, _OUT = "What is examined", "What it is held to", "What comes out"
 
@@ -102,21 +103,30 @@ Only = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)]
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write one page with everything, for a ticket.", rich_help_panel=_OUT),
-]
+    typer.Option(
+        "--html", metavar="FILE", callback=places.file, help="Write one page with everything, for a ticket.",
+        rich_help_panel=_OUT,
+    ),
+]  # fmt: skip
 Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write it as text (Markdown).", rich_help_panel=_OUT)
-]
+    Path | None,
+    typer.Option(
+        "--report", metavar="FILE", callback=places.file, help="Write it as text (Markdown).", rich_help_panel=_OUT
+    ),
+]  # fmt: skip
 Save = Annotated[
     Path | None,
-    typer.Option("--save", metavar="FACTS.json", help="Write what was collected.", rich_help_panel=_OUT),
-]
+    typer.Option(
+        "--save", metavar="FACTS.json", callback=places.file, help="Write what was collected.", rich_help_panel=_OUT
+    ),
+]  # fmt: skip
 Collector = Annotated[
     Path | None,
     typer.Option(
-        "--collector", metavar="FILE", help="Write the program that collects; nothing else.", rich_help_panel=_OUT
+        "--collector", metavar="FILE", callback=places.file, help="Write the program that collects; nothing else.",
+        rich_help_panel=_OUT,
     ),
-]
+]  # fmt: skip
 Listed = Annotated[bool, typer.Option("--list", help="List the checks.", rich_help_panel=_OUT)]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Everything: notes, echoes, all libraries.", rich_help_panel=_OUT)

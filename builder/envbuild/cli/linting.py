@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from envbuild.cli import options as opt
-from envbuild.cli import output
+from envbuild.cli import output, places
 from envbuild.cli.linted import Run
 from envbuild.errors import FINDINGS, USAGE
 
@@ -116,7 +116,10 @@ def lint(
     ignore: IgnoreOption = None,
     listed: Annotated[bool, typer.Option("--rules", help="Print every rule.")] = False,
     sarif: Annotated[
-        str | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0, for code hosts; - prints it.")
+        str | None,
+        typer.Option(
+            "--sarif", metavar="FILE", callback=places.file, help="Write SARIF 2.1.0, for code hosts; - prints it."
+        ),
     ] = None,
     project: opt.ProjectOption = None,
     quiet: opt.QuietOption = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from envbuild.cli import cluster, output, reading, sending, wishing
+from envbuild.cli import cluster, output, places, reading, sending, wishing
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -116,7 +116,13 @@ def profile(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where the measurement goes; else into ENVBUILD_HOME."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            callback=places.file,
+            help="Where the measurement goes; else into ENVBUILD_HOME.",
+        ),
     ] = None,
     read: reading.FromOption = None,
     deepspeed: reading.DeepSpeedOption = None,

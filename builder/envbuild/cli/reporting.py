@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from envbuild.cli import measures, output
+from envbuild.cli import measures, output, places
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def report(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the page there; - is standard output."),
+        typer.Option(
+            "--out", "-o", metavar="FILE", callback=places.file, help="Write the page there; - is standard output."
+        ),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print a summary; so it is without -o and --json, too.")] = False,
     delta: Annotated[

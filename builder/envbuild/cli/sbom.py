@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from envbuild.cli import options as opt
-from envbuild.cli import output
+from envbuild.cli import output, places
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,10 @@ def register(app: typer.Typer) -> None:
 def sbom(
     image: opt.Image,
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it here; to stdout without it.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", callback=places.file, help="Write it here; to stdout without it."
+        ),
     ] = None,
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from envbuild.cli import options as opt
-from envbuild.cli import output
+from envbuild.cli import output, places
 from envbuild.errors import GATE
 
 _EPILOG = (
@@ -148,7 +148,8 @@ def tune(
         ),
     ] = "throughput",
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the ds_config there.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", callback=places.file, help="Write the ds_config there."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print every formula with its numbers.")] = False,

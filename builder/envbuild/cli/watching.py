@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from envbuild.cli import options as opt
-from envbuild.cli import output
+from envbuild.cli import output, places
 
 if TYPE_CHECKING:
     from envbuild.pipeline.watched import Watched, Wish
@@ -25,6 +24,8 @@ _EXAMPLE = (
 )
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 _ON_HANG = ("tell", "dump", "stop")
+# Lines of output in which a training has told of a loss.
+_MANY = 200
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +93,10 @@ def watch(
         ),
     ] = "tell",
     dump: Annotated[
-        Path | None, typer.Option("--dump", metavar="DIR", help="The folder; without it one in ENVBUILD_HOME.")
+        Path | None,
+        typer.Option(
+            "--dump", metavar="DIR", callback=places.folder, help="The folder; without it one in ENVBUILD_HOME."
+        ),
     ] = None,
     swap: Annotated[
         Path | None, typer.Option("--swap", metavar="DIR", help="The NVMe folder of an offload: is it getting full?")
@@ -106,7 +110,12 @@ def watch(
     ] = None,
     openmetrics: Annotated[
         Path | None,
-        typer.Option("--openmetrics", metavar="FILE.prom", help="Keep figures for node-exporter's textfile collector."),
+        typer.Option(
+            "--openmetrics",
+            metavar="FILE.prom",
+            callback=places.kept,
+            help="Keep figures for node-exporter's textfile collector.",
+        ),
     ] = None,
     row: opt.RowOption = None,
     project: opt.ProjectOption = None,
@@ -121,7 +130,8 @@ def watch(
     stop asks for it. When the command fails, diagnose reads its output. With --json the command's stdout goes to
     stderr, and one document to stdout at the end.
 
-    Exit code: the command's own; with --pid 0, or 1 with an alert of severity error. 2 usage, 3 it cannot be started.
+    Exit code: the command's own; with --pid 0, 1 with an alert of severity error, or 130 and 143 where Ctrl-C or
+    SIGTERM ended the watching. 2 usage, 3 it cannot be started.
     """
     from envbuild import store
     from envbuild.cli.failure import Concluded
@@ -151,9 +161,10 @@ def watch(
     )  # fmt: skip
     bench = opt.workbench(project)
     if pid is not None:
-        done = _attached(pid, follow, wish, quiet)
-        code, causes = int(any(alert.severity == "error" for alert in done.alerts)), []
-        if follow is not None and code:
+        told, done = _attached(pid, follow, wish, quiet)
+        errors = any(alert.severity == "error" for alert in done.alerts)
+        code, causes = told or int(errors), []
+        if follow is not None and errors:
             causes = _diagnosed(follow, bench)
     else:
         from envbuild.pipeline.watched_image import watch_image
@@ -161,7 +172,9 @@ def watch(
 
         with store.scratch(store.home() / "runs", "said-") as folder:
             copy = _copy(log) if log is not None else folder / "log"
-            streams = Streams(log=copy, tell=lambda alert: _tell(alert, quiet), stdout=2 if json else 1)
+            streams = Streams(
+                log=copy, bounded=log is None, tell=lambda alert: _tell(alert, quiet), stdout=2 if json else 1
+            )
             if image is None:
                 code, done = watch_command(words, wish, streams)
             else:
@@ -197,7 +210,7 @@ def _copy(log: Path) -> Path:
     return log
 
 
-def _attached(pid: int, follow: Path | None, wish: Wish, quiet: bool) -> Watched:
+def _attached(pid: int, follow: Path | None, wish: Wish, quiet: bool) -> tuple[int, Watched]:
     from envbuild.errors import InputError
     from envbuild.pipeline.watched_run import watch_pid
     from envbuild.watching import proc
@@ -237,15 +250,21 @@ def _diagnosed(log: Path, bench: Any) -> list[Any]:
 
 def _summary(done: Watched, code: int | None, causes: list[Any]) -> None:
     from envbuild.watching.trends import span_of
+    from envbuild.watching.types import counted
 
     pace = f", {done.step_seconds:.3g} s each" if done.step_seconds is not None else ""
-    counts = Counter(alert.kind for alert in done.alerts if alert.severity != "info")
-    alerts = ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items()))
+    counts = counted(done.alerts)
+    alerts = ", ".join(f"{kind} {number}" for kind, number in counts.items())
     ended = f"; exit code {code}" if code else ""
     output.narrate(
         f"envbuild watch: {span_of(done.seconds)}, {done.steps} steps{pace}; "
-        f"alerts: {f'{counts.total()} ({alerts})' if counts else 'none'}{ended}"
+        f"alerts: {f'{sum(counts.values())} ({alerts})' if counts else 'none'}{ended}"
     )
+    if done.lines >= _MANY and not done.losses:
+        output.narrate(
+            f"envbuild watch: no loss was understood in {done.lines} lines of output, so none was watched; "
+            "a line such as 'step 12 loss: 2.31' is one"
+        )
     if done.dump is not None:
         output.narrate(f"envbuild watch: stacks and flight recorders: {done.dump}")
     if causes:
@@ -256,13 +275,14 @@ def _summary(done: Watched, code: int | None, causes: list[Any]) -> None:
 
 def _document(done: Watched, code: int | None, causes: list[Any]) -> None:
     from envbuild.diagnose import as_dict
-    from envbuild.pipeline.watched import alert_dict
+    from envbuild.watching.types import as_dict as alert_dict
+    from envbuild.watching.types import counted
 
-    counts = Counter(alert.kind for alert in done.alerts)
     output.document(
-        "watch", alerts=[alert_dict(alert) for alert in done.alerts], counts=dict(sorted(counts.items())),
+        "watch", alerts=[alert_dict(alert) for alert in done.alerts], counts=counted(done.alerts),
         seconds=round(done.seconds, 3), steps=done.steps, step_seconds=done.step_seconds,
         last_loss=done.last_loss if done.last_loss is None or math.isfinite(done.last_loss) else str(done.last_loss),
-        ranks=done.ranks, collectives_seen=done.beacons, dump=str(done.dump) if done.dump else None, exit_code=code,
+        lines=done.lines, losses=done.losses, ranks=done.ranks, collectives_seen=done.beacons,
+        dump=str(done.dump) if done.dump else None, exit_code=code,
         causes=[as_dict(cause) for cause in causes],
     )  # fmt: skip

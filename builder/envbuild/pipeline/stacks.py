@@ -19,6 +19,10 @@ _WAITS = re.compile(
     r"distributed_c10d|torch/distributed/_functional_collectives|deepspeed/comm/|synchronize \(torch/cuda|"
     r"in synchronize\b"
 )
+_FRAME = re.compile(r"\((?P<spy>[^()]+):\d+\)$|File \"(?P<own>[^\"]+)\", line \d+")
+# Of those that neither the program nor its own packages have written: py-spy leaves out what is before a package.
+_LIBRARY = re.compile(r"^(?:torch|deepspeed)/|(?:site|dist)-packages/(?:torch|deepspeed)/|^<")
+_STDLIB = re.compile(r"/lib/python3\.\d+/(?!(?:site|dist)-packages/)")
 # Where a rank does by itself what takes long: checkpoints, uploads, other programs.
 _AWAY = re.compile(
     r"save_checkpoint|save_pretrained|save_model|torch/serialization\.py|ssl\.py|http/client\.py|socket\.py|urllib3/|"
@@ -47,10 +51,14 @@ class Stack:
         if not self.text:
             return None
         # What other threads do, such as one that saves a checkpoint, is not what the rank waits for.
-        main = "\n".join(self.lines(_DEEP))
-        if _WAITS.search(main):
-            return "waiting"
-        return "away" if _AWAY.search(main) else "own"
+        main = self.lines(_DEEP)
+        for line in main:
+            if _WAITS.search(line):
+                return "waiting"
+            # Who has called code of its own from there, such as a hook, is in that.
+            if _is_own(line):
+                break
+        return "away" if _AWAY.search("\n".join(main)) else "own"
 
     def elsewhere(self, before: Stack) -> bool:
         """Whether its main thread has moved since an earlier look; False where that is not known."""
@@ -64,6 +72,14 @@ class Stack:
         chosen = next((body for head, body in zip(heads, parts[1:], strict=False) if "MainThread" in head), "")
         frames = [line.strip() for line in (chosen or "".join(parts[1:])).splitlines() if line.strip()]
         return tuple(frames[:most])
+
+
+def _is_own(line: str) -> bool:
+    """Whether it is a frame of the program, and neither of Python's nor of what trains."""
+    found = _FRAME.search(line)
+    if found is None or _LIBRARY.search(path := found["spy"] or found["own"]) or _STDLIB.search(path):
+        return False
+    return not (found["spy"] and path.removesuffix(".py").split("/")[0] in sys.stdlib_module_names)
 
 
 def spy() -> str | None:

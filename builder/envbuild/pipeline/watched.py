@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import signal
 import time
 from collections import deque
@@ -19,16 +18,17 @@ from envbuild.pipeline import stacks
 from envbuild.pipeline.sight import Sight
 from envbuild.watching import proc
 from envbuild.watching.deaths import Deaths
-from envbuild.watching.hangs import Hangs, Patience
+from envbuild.watching.hangs import HANGS, Hangs, Patience
 from envbuild.watching.learning import Learning, Printed
 from envbuild.watching.lines import Words
 from envbuild.watching.metrics import figures, text
 from envbuild.watching.trends import Disks, Memories
-from envbuild.watching.types import Alert, RankSeen, Tick
+from envbuild.watching.types import Alert, RankSeen, Tick, as_dict
 
 # Of ranks on this host: more stacks than anybody reads.
 _MOST_STACKS, _MOST_AGAIN, _MOST_FAILURES = 64, 8, 8
 _ANSWER = 5.0
+_NOT_YET = "it is not ended before it is known how long a step takes, or --first-step is over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """How it went."""
+    """How it went.
+
+    Attributes:
+        lines: Of output that were heard.
+        losses: In so many of them a loss was understood.
+    """
 
     alerts: tuple[Alert, ...]
     seconds: float
@@ -62,6 +67,8 @@ class Watched:
     ranks: int
     beacons: bool
     dump: Path | None
+    lines: int
+    losses: int
 
 
 class Watch:
@@ -86,10 +93,8 @@ class Watch:
         self._alerts: list[Alert] = []
         self._stacks: dict[int, stacks.Stack] = {}
         self._numbers: deque[tuple[float, int]] = deque(maxlen=400)
-        self._last: Printed | None = None
-        self._norm: float | None = None
         self._tick: Tick | None = None
-        self._moved = (0.0, 0)
+        self._moved, self._seen = (0.0, 0), 0
         self._dump: Path | None = None
         self._next = 0.0
         self._stopped = False
@@ -122,7 +127,7 @@ class Watch:
         try:
             self._beat()
         except Exception as error:
-            self._cannot("cannot-look", f"a look at the training failed: {type(error).__name__}: {error}")
+            self.cannot("cannot-look", f"a look at the training failed: {type(error).__name__}: {error}")
 
     def _beat(self) -> None:
         for dead in self._sight.ended():
@@ -142,7 +147,9 @@ class Watch:
         self._listen()
         if not self._stopped:
             self._say(self._deaths.close(code, self.now()))
-        steps = max([self._count(), *(rank.step or 0 for rank in self._tick.ranks)] if self._tick else [self._count()])
+        ranks = self._tick.ranks if self._tick else ()
+        steps = max([self._count(), *(rank.step or 0 for rank in ranks)])
+        last = self._learning.last
         if self._tick is not None:
             # What it told of behind the last look counts, too.
             if steps != self._moved[1]:
@@ -150,29 +157,24 @@ class Watch:
             self._export(self._tick, up=False)
         return Watched(
             alerts=tuple(self._alerts), seconds=self.now(), steps=steps, step_seconds=self._pace(),
-            last_loss=self._last.loss if self._last else None, ranks=len(self._tick.ranks) if self._tick else 0,
-            beacons=self._sight.told, dump=self._dump,
+            last_loss=last.loss if last else None, ranks=len(ranks), beacons=self._sight.told, dump=self._dump,
+            lines=sum(words.lines for words in self._words), losses=sum(words.losses for words in self._words),
         )  # fmt: skip
 
     def _listen(self) -> None:
         while self._printed:
-            line = self._printed.popleft()
-            # Every rank may print the same step: the first of them counts.
-            again = self._last is not None and line.number is not None and line.number == self._last.number
-            if again and line.loss is not None and math.isfinite(line.loss):
-                continue
-            if line.loss is not None:
-                self._last = line
-            self._norm = line.norm if line.norm is not None else self._norm
-            self._say(self._learning.see(line))
+            self._say(self._learning.see(self._printed.popleft()))
 
     def _look(self) -> None:
         tick = self._sight.look(self.now())
         self._tick = tick
-        count = max([tick.number or tick.steps, *(rank.step or 0 for rank in tick.ranks)])
-        if count != self._moved[1]:
-            self._moved = (tick.at, count)
+        most = max((rank.step or 0 for rank in tick.ranks), default=0)
+        count = max(tick.number or tick.steps, most, self._moved[1])
+        if count > self._moved[1]:
             self._numbers.append((tick.at, count))
+        if count > self._moved[1] or tick.steps > self._seen:
+            self._moved = (tick.at, count)
+        self._seen = tick.steps
         found = [*self._deaths.see(tick), *self._memories.see(tick)]
         free = proc.disk(self._wish.swap) if self._wish.swap is not None else None
         found += self._disks.see(tick, free)
@@ -182,12 +184,12 @@ class Watch:
             self._stacks = {}
             if self._folder is not None:
                 (self._folder / "ask").unlink(missing_ok=True)
-        for alert in self._hangs.see(tick):
-            found.append(self._explained(alert, tick))
+        hung = self._hangs.see(tick)
+        found += [self._explained(alert, tick) for alert in hung]
         self._say(found)
         self._export(tick, up=True)
-        if self._wish.on_hang != "tell" and any(alert.kind in ("hang", "mismatch") for alert in found):
-            self._act(tick)
+        if self._wish.on_hang != "tell":
+            self._act(tick, told=any(alert.kind in HANGS for alert in hung))
 
     def _ask(self, tick: Tick) -> None:
         """Nothing has happened for a while: where is everybody, and do they stay there?"""
@@ -207,6 +209,8 @@ class Watch:
 
     def _explained(self, alert: Alert, tick: Tick) -> Alert:
         rank = next((each for each in tick.ranks if each.rank == alert.rank and each.state), None)
+        if self._wish.on_hang == "stop" and alert.kind in HANGS and not self._hangs.certain(tick):
+            alert = replace(alert, evidence=(*alert.evidence, _NOT_YET))
         if alert.rank not in self._stacks or alert.kind == "goes-on":
             return alert
         if rank is not None:
@@ -218,13 +222,13 @@ class Watch:
         lines = (f"its Python stack ({stack.source}):", *(f"  {line}" for line in stack.lines()))
         return replace(alert, evidence=(*alert.evidence, *lines))
 
-    def _act(self, tick: Tick) -> None:
-        if self._wish.dumps is not None:
+    def _act(self, tick: Tick, *, told: bool) -> None:
+        if told and self._wish.dumps is not None:
             try:
                 self._dumped(tick, self._wish.dumps)
             except (EnvbuildError, OSError) as error:
-                self._cannot("cannot-write", f"no dump of the hang: {error}")
-        if self._wish.on_hang == "stop":
+                self.cannot("cannot-write", f"no dump of the hang: {error}")
+        if self._wish.on_hang == "stop" and not self._stopped and self._hangs.certain(tick):
             self._stopped = True
             self._stop()
 
@@ -235,7 +239,7 @@ class Watch:
         self._await_answers(tick)
         for number, stack in self._stacks.items():
             store.write_atomic(self._dump / f"rank-{number}.stack.txt", stack.text or f"{stack.problem}\n")
-        told = [alert_dict(alert) for alert in self._alerts]
+        told = [as_dict(alert) for alert in self._alerts]
         store.write_json(self._dump / "alerts.json", {"alerts": told, "at": tick.at})
         for path in sorted(self._folder.glob("*-*.*")) if self._folder is not None else ():
             if path.suffix in (".json", ".txt"):
@@ -255,7 +259,7 @@ class Watch:
             ooms, sure = self._sight.ooms(), not self._sight.guessed
             self._say(self._deaths.died(dead, self.now(), ooms=ooms, kernel=kernel, sure=sure))
 
-    def _cannot(self, kind: str, message: str) -> None:
+    def cannot(self, kind: str, message: str) -> None:
         """Say once that watching itself is in want of something."""
         if message not in self._failed and len(self._failed) < _MOST_FAILURES:
             self._failed.add(message)
@@ -268,19 +272,20 @@ class Watch:
             self._tell(alert)
 
     def _count(self) -> int:
-        numbers = [words.number for words in self._words if words.number is not None]
-        return max(numbers, default=sum(words.steps for words in self._words))
+        number = max((words.number or 0 for words in self._words), default=0)
+        return number or sum(words.steps for words in self._words)
 
     def _export(self, tick: Tick, *, up: bool) -> None:
         if self._wish.openmetrics is not None:
+            last = self._learning.last
             seen = figures(
-                tick, up=up, moved=self._moved, pace=self._pace(), loss=self._last.loss if self._last else None,
-                norm=self._norm, alerts=self._alerts,
+                tick, up=up, moved=self._moved, pace=self._pace(), loss=last.loss if last else None,
+                norm=self._learning.norm, alerts=self._alerts,
             )  # fmt: skip
             try:
                 store.write_atomic(self._wish.openmetrics, text(seen))
             except (EnvbuildError, OSError) as error:
-                self._cannot("cannot-write", f"{self._wish.openmetrics} is not kept up to date: {error}")
+                self.cannot("cannot-write", f"{self._wish.openmetrics} is not kept up to date: {error}")
 
     def _pace(self) -> float | None:
         pairs = list(self._numbers)[1:]
@@ -288,12 +293,4 @@ class Watch:
         return median(paces) if paces else None
 
 
-def alert_dict(alert: Alert) -> dict[str, object]:
-    """An alert for ``--json``."""
-    return {
-        "kind": alert.kind, "severity": alert.severity, "message": alert.message, "rank": alert.rank,
-        "at": round(alert.at, 3), "evidence": list(alert.evidence),
-    }  # fmt: skip
-
-
-__all__ = ["Watch", "Watched", "Wish", "alert_dict"]
+__all__ = ["Watch", "Watched", "Wish"]

@@ -7,24 +7,28 @@ import os
 import signal
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import BinaryIO
 
 import envbuild
 from envbuild import process, store
+from envbuild.pipeline.overheard import Copy, Queue
 from envbuild.pipeline.profile_wish import profiler_folder
+from envbuild.pipeline.stopping import Stop
 from envbuild.pipeline.watched import Watch, Watched, Wish
 from envbuild.watching import proc
 from envbuild.watching.types import Alert
 
-_GRACE = 30.0
 # Until a container has begun; its image is here.
 _UNSEEN = 60.0
 # Of a log that is followed: what is read of its past, and at once; so many pieces between two looks.
 _PAST, _PIECE, _PIECES = 1 << 16, 1 << 20, 16
+# Of what a command says: how long it is read between two looks.
+_READING = 0.2
+_MARK = "ENVBUILD_PROFILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Streams:
 
     Attributes:
         log: Gets a copy of them.
+        bounded: Of the copy only the beginning and the end are wanted.
         tell: Hears every alert.
         stdout: The descriptor for its stdout.
     """
@@ -40,6 +45,7 @@ class Streams:
     log: Path
     tell: Callable[[Alert], None]
     stdout: int = 1
+    bounded: bool = False
 
 
 def variables(out: str, interval: float, *, profiler: str, beacon: str, path: str) -> dict[str, str]:
@@ -50,7 +56,7 @@ def variables(out: str, interval: float, *, profiler: str, beacon: str, path: st
     """
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, (f"{profiler}/shim", path))),
-        "ENVBUILD_PROFILE": out,
+        _MARK: out,
         "ENVBUILD_PROFILER": beacon,
         "ENVBUILD_WATCH_SECONDS": f"{max(0.2, min(1.0, interval / 2)):g}",
         "ENVBUILD_WATCH_PID": str(os.getpid()),
@@ -61,7 +67,7 @@ def watch_command(argv: tuple[str, ...], wish: Wish, streams: Streams) -> tuple[
     """Run a command with this terminal, and watch it to its end; returns its exit code and how it went.
 
     Raises:
-        EngineError: It cannot be started, or a file cannot be written.
+        EngineError: It cannot be started, or there can be no folder of its own in ENVBUILD_HOME.
     """
     with store.scratch(store.home() / "runs", "watch-") as folder:
         env = variables(
@@ -87,19 +93,15 @@ def run(
         container: Variables that nobody has but what it starts in a container, which is looked for by them: the
             engine starts it, and not this command.
     """
-    with streams.log.open("ab") as copy:
-        # The threads that pass the words on append, and this one takes: a deque needs no lock for that.
-        said: deque[tuple[int, bytes]] = deque()
+    copy, said = Copy(streams.log, bounded=streams.bounded), Queue()
 
-        def hear(number: int, data: bytes) -> None:
-            said.append((number, data))
-            with contextlib.suppress(OSError):
-                copy.write(data)
-                copy.flush()
+    def hear(number: int, data: bytes) -> None:
+        said.put(number, data)
+        copy.take(data)
 
-        child = process.Tapped(argv, on_output=hear, env=env, stdout=streams.stdout)
-        with child:
-            stop = _Stop(child.pid)
+    with contextlib.closing(copy):
+        with process.Tapped(argv, on_output=hear, env=env, stdout=streams.stdout) as child:
+            stop = Stop(child.pid, {_MARK: env[_MARK]} if _MARK in env else None)
             watch = Watch(child.pid, folder, wish, streams.tell, stop)
             # How a rank ended can be read until its launcher asks: torchrun does so ten times a second.
             pause = 0.05 if container is None else 0.5
@@ -112,13 +114,15 @@ def run(
                 elif container is not None and time.monotonic() > until:
                     watch.say(_unseen(watch.now()))
                     container = None
-                _listen(watch, said)
+                _listen(watch, said, _READING)
+                _complain(watch, said, copy, streams.log)
                 watch.beat()
                 stop.over()
             stop.left()
         child.drain()
-        _listen(watch, said)
-        return code, watch.close(code)
+        _listen(watch, said, float("inf"))
+    _complain(watch, said, copy, streams.log)
+    return code, watch.close(code)
 
 
 def _unseen(at: float) -> Alert:
@@ -129,35 +133,77 @@ def _unseen(at: float) -> Alert:
     )  # fmt: skip
 
 
-def _listen(watch: Watch, said: deque[tuple[int, bytes]]) -> None:
-    while said:
-        watch.hear(*said.popleft())
+def _listen(watch: Watch, said: Queue, seconds: float) -> None:
+    """Read what was said; of a flood no more than there is time for, so that looks go on."""
+    until = time.monotonic() + seconds
+    while (piece := said.take()) is not None:
+        watch.hear(*piece)
+        if time.monotonic() > until:
+            break
 
 
-def watch_pid(pid: int, wish: Wish, follow: Path | None, tell: Callable[[Alert], None]) -> Watched:
-    """Watch a process that runs already, until it ends.
+def _complain(watch: Watch, said: Queue, copy: Copy, log: Path) -> None:
+    if copy.problem:
+        watch.cannot("cannot-write", f"the copy of the command's output ({log}) is not whole: {copy.problem}")
+    if said.lost:
+        watch.cannot("unread", "the command writes more than can be read here: not every line of it is looked at")
+
+
+class _Told(KeyboardInterrupt):
+    """This program was told to end, by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def _heeding() -> Iterator[None]:
+    def told(number: int, frame: FrameType | None) -> None:
+        raise _Told(number)
+
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, told)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def watch_pid(pid: int, wish: Wish, follow: Path | None, tell: Callable[[Alert], None]) -> tuple[int, Watched]:
+    """Watch a process that runs already, until it ends; returns how it went.
+
+    The first number is 0, or 128 and the number of the signal by which this program was told to end before that.
 
     Args:
         follow: The file that its words go to.
     """
-    stop = _Stop(pid)
+    stop = Stop(pid)
     watch = Watch(pid, None, wish, tell, stop)
     began = proc.stat(pid)
+    code = 0
     with contextlib.ExitStack() as opened:
         tail = opened.enter_context(Tail(follow)) if follow is not None else None
         if tail is not None:
             watch.recall(tail.history())
-        while began is not None:
-            now = proc.stat(pid)
-            if now is None or now.started != began.started or now.state in ("Z", "X"):
-                break
-            _hear(watch, tail, _PIECES)
-            watch.beat()
-            stop.over()
-            time.sleep(min(0.5, wish.patience.interval / 2))
-        stop.left()
-        _hear(watch, tail, sys.maxsize)
-    return watch.close()
+        try:
+            with _heeding():
+                while began is not None:
+                    now = proc.stat(pid)
+                    if now is None or now.started != began.started or now.state in ("Z", "X"):
+                        break
+                    _hear(watch, tail, _PIECES)
+                    watch.beat()
+                    stop.over()
+                    time.sleep(min(0.5, wish.patience.interval / 2))
+                stop.left()
+                _hear(watch, tail, sys.maxsize)
+        except _Told as told:
+            code = 128 + told.number
+    return code, watch.close()
 
 
 def _hear(watch: Watch, tail: Tail | None, most: int) -> None:
@@ -200,40 +246,3 @@ class Tail:
                 self._stream = fresh
                 return fresh.read(_PIECE)
         return b""
-
-
-class _Stop:
-    """Ends a training: its first process is asked, and after a while all that is left is ended.
-
-    A rank that was stopped by a signal hears of nothing, and launchers leave such ones behind.
-    """
-
-    def __init__(self, root: int) -> None:
-        self._root = root
-        self._container: int | None = None
-        self._until: float | None = None
-        self._members: list[proc.Stat] = []
-
-    def follow(self, container: int) -> None:
-        """What it is for runs in a container; who started that passes signals on."""
-        self._container = container
-
-    def __call__(self) -> None:
-        if self._until is None:
-            self._until = time.monotonic() + _GRACE
-            self._members = proc.tree(self._root) + (proc.tree(self._container) if self._container else [])
-            with contextlib.suppress(OSError):
-                os.kill(self._root, signal.SIGTERM)
-
-    def over(self) -> None:
-        """Its time may be up."""
-        if self._until is not None and time.monotonic() > self._until:
-            self.left()
-
-    def left(self) -> None:
-        """End what is left, the children first; nothing where nobody was asked to end."""
-        for member in reversed(self._members):
-            now = proc.stat(member.pid)
-            if now is not None and now.started == member.started:
-                with contextlib.suppress(OSError):
-                    os.kill(member.pid, signal.SIGKILL)

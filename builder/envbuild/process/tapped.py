@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import termios
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Thread
@@ -20,6 +21,8 @@ from envbuild.process.child import environment
 
 _CHUNK = 1 << 16
 _LAST_SECONDS = 2.0
+# More than a pipe and what was taken from it hold: what comes after that is not of a program that has ended.
+_LAST_BYTES = 4 * _CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,12 @@ class Tapped:
     A stream that is a terminal stays one for the program (a second one is put in its place, so that colours and
     progress bars are as ever), and two streams that go to the same place keep their order. Standard input and the
     process group are this program's own, so Ctrl-C reaches it by itself, and so do SIGQUIT, SIGUSR1 and SIGUSR2, which
-    a scheduler sends to the group; SIGTERM and SIGHUP are passed on while this is used as a context.
+    a scheduler sends to the group; SIGTERM and SIGHUP are passed on. It is started, and all this holds, when this is
+    entered as a context.
 
     Args:
         on_output: Gets 1 or 2, for stdout or stderr, and bytes, from threads of their own; what it raises is lost.
         stdout: The descriptor that the program's stdout goes to.
-
-    Raises:
-        EngineError: The program cannot be started.
     """
 
     def __init__(
@@ -56,24 +57,38 @@ class Tapped:
         env: Mapping[str, str] | None = None,
         stdout: int = 1,
     ) -> None:
+        self._argv, self._env, self._stdout = list(argv), env, stdout
         self._on_output = on_output
         self._taps: list[_Tap] = []
-        out = self._tap(1, stdout)
-        err = out if _same(stdout, 2) else self._tap(2, 2)
+        self._pumps: list[Thread] = []
+        self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        # Of each stream: how much has passed, and whether its reader is waited for.
+        self._passed: dict[int, int] = {}
+        self._writing: set[int] = set()
+
+    @property
+    def pid(self) -> int:
+        """Of the program that was started."""
+        assert self._child is not None
+        return self._child.pid
+
+    def _start(self) -> None:
+        out = self._tap(1, self._stdout)
+        err = out if _same(self._stdout, 2) else self._tap(2, 2)
         try:
-            self._child = subprocess.Popen(list(argv), env=environment(env), stdout=out, stderr=err)
+            self._child = subprocess.Popen(self._argv, env=environment(self._env), stdout=out, stderr=err)
         except OSError as error:
             for tap in self._taps:
                 os.close(tap.source)
-            raise EngineError(f"cannot start {argv[0]}: {error.strerror}") from error
+            raise EngineError(f"cannot start {self._argv[0]}: {error.strerror}") from error
         finally:
             for descriptor in {out, err}:
                 os.close(descriptor)
-        self.pid = self._child.pid
         self._pumps = [Thread(target=self._pump, args=(tap,), daemon=True) for tap in self._taps]
         for pump in self._pumps:
             pump.start()
-        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def _tap(self, number: int, target: int) -> int:
         """The end that the program gets."""
@@ -101,9 +116,12 @@ class Tapped:
                     return
                 if not data:
                     return
+                self._writing.add(tap.number)
                 rest = memoryview(data)
                 while rest:
                     rest = rest[_write(tap.target, rest) :]
+                self._passed[tap.number] = self._passed.get(tap.number, 0) + len(data)
+                self._writing.discard(tap.number)
                 with contextlib.suppress(Exception):
                     self._on_output(tap.number, data)
         except OSError:
@@ -113,34 +131,65 @@ class Tapped:
             os.close(tap.source)
 
     def __enter__(self) -> Tapped:
+        """Start it.
+
+        Raises:
+            EngineError: It cannot be started.
+        """
+
         def pass_on(number: int, frame: FrameType | None) -> None:
             self.signal(number)
+
+        def group(number: int, frame: FrameType | None) -> None:
+            # It has got the same, unless it was not there yet.
+            if self._child is None:
+                self.signal(number)
 
         def resize(number: int, frame: FrameType | None) -> None:
             for tap in self._taps:
                 _resize(tap)
 
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._before[number] = signal.signal(number, pass_on)
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-            self._before[number] = signal.signal(number, lambda number, frame: None)
+        # Before it is started: from then on whoever ends this program means that one. What is ignored (nohup) stays so,
+        # for that one, too.
+        for passed in (signal.SIGTERM, signal.SIGHUP):
+            self._handle(passed, pass_on)
+        for shared in (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+            self._handle(shared, group)
+        try:
+            self._start()
+        except BaseException:
+            self._restore()
+            raise
+        for number in self._early:
+            self.signal(number)
         if any(tap.terminal for tap in self._taps):
-            self._before[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, resize)
+            self._handle(signal.SIGWINCH, resize)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._restore()
+
+    def _handle(self, number: int, handler: Callable[[int, FrameType | None], object]) -> None:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            self._before[number] = signal.signal(number, handler)
+
+    def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def signal(self, number: int) -> None:
-        """Tell the program."""
+        """Tell the program; one that is only being started hears of it then."""
+        if self._child is None:
+            self._early.append(number)
+            return
         with contextlib.suppress(OSError):
             self._child.send_signal(number)
 
     def wait(self, seconds: float) -> int | None:
         """Its exit code as a shell gives it (128 and a signal's number), or None after so many seconds."""
+        assert self._child is not None
         try:
             code = self._child.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -148,9 +197,16 @@ class Tapped:
         return code if code >= 0 else 128 - code
 
     def drain(self) -> None:
-        """Wait for its last words; what it has left behind may hold its streams open, and is not waited for."""
-        for pump in self._pumps:
-            pump.join(_LAST_SECONDS)
+        """Wait for its last words, as long as who reads them takes for that; what it has left behind may hold its
+        streams open, and is not waited for."""
+        for tap, pump in zip(self._taps, self._pumps, strict=True):
+            until = time.monotonic() + _LAST_SECONDS
+            most = self._passed.get(tap.number, 0) + _LAST_BYTES
+            while pump.is_alive():
+                slow = tap.number in self._writing and self._passed.get(tap.number, 0) < most
+                if not slow and time.monotonic() > until:
+                    break
+                pump.join(0.05)
 
 
 def _write(target: int, data: memoryview) -> int:

@@ -17,6 +17,7 @@ _LOOKS = 1.5  # intervals before that: two looks at the ranks' Python tell wheth
 _PACES, _GAPS, _KNOWN = 60, 720, 3  # signs of progress: kept (an hour's at the usual interval), and enough
 _SURE = 12  # intervals
 _FIRSTS = 3  # times as long as until the first step
+HANGS = ("hang", "mismatch")
 _SEVERITY: Mapping[str, Severity] = {"hang": "error", "mismatch": "error", "busy": "info"}
 
 
@@ -56,7 +57,7 @@ class Hangs:
         self._before: Tick | None = None
         self._said: set[tuple[str, tuple[int, ...]]] = set()
         self._went: dict[int, float] = {}  # when each rank was last seen to get on with something of its own
-        self._told = False
+        self._told = self._hung = self._halted = False
 
     def see(self, tick: Tick) -> list[Alert]:
         """One tick later."""
@@ -77,7 +78,8 @@ class Hangs:
         limit = self._limit(tick)
         doing = activities(tick, before, self.where)
         self._notice(tick, [rank for rank, does in doing.items() if does in ("moving", "children")])
-        if any(does in ("gone", "stopped") for does in doing.values()):
+        self._halted = any(does in ("gone", "stopped") for does in doing.values())
+        if self._halted:
             # No step takes as long as this does.
             limit = min(limit, _LATE * self.patience.interval)
         elif self._started and len(self._gaps) < _KNOWN:
@@ -110,11 +112,20 @@ class Hangs:
             # The first step has more to do than those behind it, and theirs may be as long.
             self._started, self._sure = True, _FIRSTS * (tick.at - (self._first or 0.0))
         self._marks, self._since, self._count = marks, tick.at, count
-        self.standing, self._told, self._said = False, False, set()
+        self.standing, self._told, self._hung, self._said = False, False, False, set()
         self.where, self.stirred, self._went = {}, frozenset(), {}
         if not over:
             return []
         return [Alert(kind="goes-on", severity="info", at=tick.at, message=f"it goes on after {gap:.0f} s")]
+
+    def certain(self, tick: Tick) -> bool:
+        """Whether what hangs may be ended.
+
+        Where a rank is gone or stopped it is; else not before it is known how long a step takes, or the first one has
+        had its time.
+        """
+        known = len(self._gaps) >= _KNOWN or tick.at - self._since >= self.patience.first
+        return self._hung and (self._halted or known)
 
     def _limit(self, tick: Tick) -> float:
         patience = self.patience
@@ -135,10 +146,11 @@ class Hangs:
     def _stands(self, tick: Tick, before: Tick, going: set[int]) -> list[Alert]:
         found = judge(tick, before, self.where, going)
         stood = tick.at - self._since
-        if stood < self._limit(tick) and not (found.kind in ("hang", "mismatch") and found.ranks):
+        if stood < self._limit(tick) and not (found.kind in HANGS and found.ranks):
             return []
         if found.kind in ("busy", "slow", "quiet") and stood >= max(self.patience.pause, self._limit(tick)):
             found = Verdict(kind="hang", ranks=found.ranks, reason=found.reason)
+        self._hung = found.kind in HANGS
         if found.kind == "quiet" and stood < _SURE * self.patience.interval:
             return []
         if found.kind == "slow" and not found.ranks and stood < 3 * self._limit(tick):

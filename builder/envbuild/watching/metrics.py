@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from envbuild.watching.types import Alert, Tick
+from envbuild.watching.types import Alert, Tick, counted
 
 # Name, type, help.
 _METRICS = (
-    ("up", "gauge", "1 while the training runs."),
+    ("up", "gauge", "1 while the training runs and is watched."),
     ("steps_total", "counter", "Steps that the training has told of, or its engine has counted."),
     ("progress_age_seconds", "gauge", "Time since a rank was last seen to make progress."),
     ("step_seconds", "gauge", "Median time of a step of the last minutes."),
@@ -21,7 +20,7 @@ _METRICS = (
     ("memory_used_bytes", "gauge", "What the training has of a memory or a disk."),
     ("memory_left_bytes", "gauge", "What is left of a memory or a disk for it."),
     ("gpu_utilization_ratio", "gauge", "Utilisation of each GPU, by NVML."),
-    ("alerts_total", "counter", "Alerts by kind since watching began."),
+    ("alerts_total", "counter", "Alerts by kind since watching began; notices are none."),
     ("last_seen_timestamp_seconds", "gauge", "When these figures were taken."),
 )
 Sample = tuple[Mapping[str, str], float]
@@ -62,7 +61,6 @@ def figures(
         moved: When the last step was seen, and its number.
         pace: Seconds of a step.
     """
-    kinds = Counter(alert.kind for alert in alerts)
     single = {
         "up": float(up), "steps_total": float(moved[1]), "progress_age_seconds": tick.at - moved[0],
         "step_seconds": pace, "loss": loss, "gradient_norm": norm, "last_seen_timestamp_seconds": time.time(),
@@ -75,7 +73,7 @@ def figures(
     found["gpu_utilization_ratio"] = [
         ({"gpu": str(number)}, each / 100) for number, each in enumerate(tick.gpu_percent)
     ]
-    found["alerts_total"] = [({"kind": kind}, float(count)) for kind, count in sorted(kinds.items())]
+    found["alerts_total"] = [({"kind": kind}, float(count)) for kind, count in counted(alerts).items()]
     return found
 
 

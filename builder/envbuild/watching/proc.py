@@ -56,19 +56,20 @@ def stat(pid: int) -> Stat | None:
     )  # fmt: skip
 
 
-def tree(root: int) -> list[Stat]:
-    """A process and all its descendants that are there, parents first."""
+def tree(*roots: int) -> list[Stat]:
+    """Processes and all their descendants that are there, parents first."""
     every = {found.pid: found for found in map(stat, _pids()) if found is not None}
     children: dict[int, list[int]] = {}
     for each in every.values():
         children.setdefault(each.parent, []).append(each.pid)
-    found, todo = [], [root]
+    found: dict[int, Stat] = {}
+    todo = list(roots)
     while todo:
         pid = todo.pop(0)
-        if pid in every:
-            found.append(every[pid])
-        todo += children.get(pid, [])
-    return found
+        if pid in every and pid not in found:
+            found[pid] = every[pid]
+            todo += children.get(pid, [])
+    return list(found.values())
 
 
 def inner(pid: int) -> int:
@@ -79,14 +80,19 @@ def inner(pid: int) -> int:
     return pid
 
 
-def marked(variables: Mapping[str, str]) -> int | None:
-    """The first process that has these variables in its environment; None where none can be seen."""
+def having(variables: Mapping[str, str]) -> list[Stat]:
+    """The processes that have these variables in their environment, as far as it can be seen."""
     found = []
     for pid in _pids():
         environment = _environment(pid)
         if all(environment.get(name) == value.encode() for name, value in variables.items()):
             found.append(stat(pid))
-    there = [each for each in found if each is not None]
+    return [each for each in found if each is not None]
+
+
+def marked(variables: Mapping[str, str]) -> int | None:
+    """The first process that has these variables in its environment; None where none can be seen."""
+    there = having(variables)
     own = {each.pid for each in there}
     return next((each.pid for each in there if each.parent not in own), None)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -106,3 +107,16 @@ class Tick:
     iowait: float | None = None
     gpu_percent: tuple[float, ...] = ()
     quiet: bool = False
+
+
+def as_dict(alert: Alert) -> dict[str, object]:
+    """An alert for ``--json``."""
+    return {
+        "kind": alert.kind, "severity": alert.severity, "message": alert.message, "rank": alert.rank,
+        "at": round(alert.at, 3), "evidence": list(alert.evidence),
+    }  # fmt: skip
+
+
+def counted(alerts: Iterable[Alert]) -> dict[str, int]:
+    """How many alerts of each kind there were; a notice is none."""
+    return dict(sorted(Counter(alert.kind for alert in alerts if alert.severity != "info").items()))

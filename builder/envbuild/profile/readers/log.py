@@ -32,7 +32,7 @@ _WORLD = re.compile(r"(?<!parallel )\bworld[ _]size[ .:=]+(\d{1,6})\b", re.IGNOR
 _NCCL = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _VIA = re.compile(r"NCCL INFO .*\bvia (P2P(?:/\w+)?|SHM(?:/\w+)?|NET/\w+)")
 PIPE = re.compile(rf"steps: (\d{{1,12}}) loss: ({FLOAT}) .*iter time \(s\): ({_PLAIN})")
-MEGATRON = re.compile(r"\biteration\s+(\d{1,12})/\s*\d+ \|")
+MEGATRON = re.compile(r"\biteration\s{1,16}(\d{1,12})/\s{0,16}\d+ \|")
 _MEGATRON_TIME = re.compile(rf"elapsed time per iteration \(ms\): ({_PLAIN})")
 _JSON = "json = {"
 # Without one of these a line tells nothing, and most lines of most logs have none.
