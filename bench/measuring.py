@@ -23,7 +23,9 @@ _WISH = Wish(passes=("timing",), steps=40, warmup=5)
 def _compared(bench: Workbench, base: Wish, candidate: Wish, rounds: int) -> Comparison:
     sides = [sessions.Side(subject=profiling.subject(bench, ROW, None, wish), wish=wish) for wish in (base, candidate)]
     session = sessions.session_of(sides[0], sides[1], rounds)
-    return comparing.compare(*sessions.launch(bench, session), Asked())
+    found = comparing.compare(*sessions.launch(bench, session), Asked())
+    sessions.finish(session.name)
+    return found
 
 
 def overhead(bench: Workbench, rounds: int = ROUNDS) -> list[str]:
