@@ -520,9 +520,13 @@ def test_a_baseline_that_cannot_be_launched_here_is_no_pass(bench: Bench, what: 
         hidden = made.model_copy(update={"env": ("HF_TOKEN=***",)}) if made and what == "a hidden variable" else None
         found = found.model_copy(update={"origin": found.origin.model_copy(update={"made": hidden})})
     add_baseline(bench, found)
+    told: list[str] = []
+    bench.sink = lambda event: told.append(getattr(event, "message", ""))
     with pytest.raises(GateError) as caught:
         build(bench, "cpu", BuildOptions())
     assert said in caught.value.message and todo in caught.value.hint and "promote cpu" in caught.value.hint
+    lacking = [each for each in told if "cannot be launched again: it was measured with HF_TOKEN" in each]
+    assert len(lacking) == (what == "a hidden variable")
     assert bench.launched == ([bench.new.id] if what == "image gone" else []), "alone, for its exact figures"
     assert not known(bench) and not _is_new(bench)
 

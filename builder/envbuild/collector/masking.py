@@ -5,7 +5,9 @@ import os
 import re
 import zlib
 
-SECRET = "***"
+from .secrets import SECRET, named
+from .secrets import text as without_secrets
+
 # Words that may be a name and mean something else too: replaced everywhere, they would make the document say nonsense.
 _COMMON = frozenset(
     """envbuild root user users admin nobody default ubuntu debian centos rhel rocky alma fedora suse arch alpine amazon
@@ -18,28 +20,6 @@ _HOME = r"/(?:home\d*|Users|users|homes)/"
 _USER = r"[^/.\s:;,'\"=\0][^/\s:;,'\"=\0]*"  # /home/.cache is nobody's
 # A name with blanks in it, as Windows has them: only where a whole path says where it ends.
 _BLANKS = re.compile(_HOME + r"([^/:;\0\n]{0,64} [^/:;\0\n]{0,64})(?=[/:;]|\Z)")
-# Here and below, what stands before a match keeps a search of a long value from being tried at each of its letters.
-# A password that nobody has quoted may hold an @, or a slash; a port before a path is none.
-_URL = re.compile(
-    r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)"
-    r"(?:[^/\s'\"@:]*:(?!\d+/)[^\s'\"]*(?=@[\w.-]+(?:[/:\s]|\Z))|[^/\s'\"]+)@"
-)
-# token=x, --api-key='x', "password": "x"
-_PARAMETER = re.compile(
-    r"(?i)((?<![\w-])-{0,2}(?:[\w-]{0,60}[_-])?"
-    r"(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|auth|signature|sig|credential)s?"
-    r"(?:=['\"]?|['\"]\s?:\s?['\"]))([^&;|\s'\"]+)"
-)
-_SHAPES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
-    r"A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|pypi-[\w-]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|npm_[A-Za-z0-9]{20,}|"
-    r"nvapi-[\w-]{20,})|"
-    r"(?i:\bbearer\s+|\bauthorization\W{1,4}basic\s+)[\w.~+/-]{8,}=*"
-)
-_SECRET_NAME = re.compile(
-    r"(?i)(?:\A|_)(?:TOKEN|PASSWORD|PASSWD|PWD|PASS|SECRET|KEY|APIKEY|CREDENTIALS?|AUTH|COOKIE|SESSION)(?:S|_ID|_FILE)?(?:_?\d+)?\Z"
-    r"|_USERNAME\Z"
-)
 _PROXY = re.compile(r"(?i)\A(?:https?|all|ftp|no)_proxy\Z|_proxy\Z")
 _PLACE_NAME = re.compile(
     r"(?i)(?:ADDR|ADDRESS|_HOST|HOSTNAME|_IP|NODELIST|ENDPOINT|_UR[IL]\d*|COMM_ID|_STORAGE|RDZV\w*)\Z"
@@ -100,10 +80,7 @@ class Mask:
 
     def text(self, text):
         """One string without what is private."""
-        text = legible(text)
-        text = _URL.sub(r"\1" + SECRET + "@", text)
-        text = _PARAMETER.sub(r"\1" + SECRET, text)
-        text = _SHAPES.sub(SECRET, text)
+        text = without_secrets(legible(text))
         text = _UUID.sub(self._uuid, text)
         text = self._homes.sub(lambda found: found.group(1) + self._users.get(found.group(2), found.group(2)), text)
         if self._places:
@@ -112,8 +89,8 @@ class Mask:
 
     def value(self, name, value):
         """The value of an environment variable."""
-        if _SECRET_NAME.search(name):
-            return SECRET if value else value
+        if named(name, value):
+            return SECRET
         if _PROXY.search(name):
             return SECRET if value else value
         return self.text(value)

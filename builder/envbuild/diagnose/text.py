@@ -6,30 +6,17 @@ import re
 import shlex
 from collections.abc import Mapping
 
+from envbuild.collector import secrets
 from envbuild.diagnose.types import Evidence
 
 _LONGEST = 400
-# Tokens that the big services issue, and what stands behind the names that people give to secrets.
-_SECRETS = [
-    re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://)[^\s/@:]+:[^\s/@]+(?=@)", re.IGNORECASE),
-    re.compile(
-        r"(?P<kept>)\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|glpat-[\w-]{16,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,})"
-    ),
-    re.compile(
-        r"(?P<kept>\b[\w-]*(?:token|password|passwd|secret|api[_-]?key|access[_-]?key)[\w-]*['\"]?\s?[=:]\s?['\"]?)"
-        r"(?!None\b|null\b|\d{1,4}\b|\W)[^\s'\",;&]{6,}",
-        re.IGNORECASE,
-    ),
-    re.compile(r"(?P<kept>\b(?:Bearer|Basic) )[A-Za-z0-9._~+/=-]{12,}"),
-]
 _FIELD = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 def shown(text: str) -> str:
     """One line for people: printable, secrets masked, cut where it is too long."""
     line = "".join(letter if letter.isprintable() else " " for letter in text).strip()
-    for each in _SECRETS:
-        line = each.sub(lambda found: f"{found['kept']}***", line)
+    line = secrets.line(line)
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 

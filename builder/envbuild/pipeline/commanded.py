@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 import envbuild
 from envbuild import evidence, process, store
+from envbuild.collector import secrets
 from envbuild.engines import ContainerSpec, ImageInfo, Mount
 from envbuild.judge.suite import probes_folder
 from envbuild.model import Environment
@@ -26,10 +26,9 @@ from envbuild.pipeline.profile_wish import nvml_file, profiler_folder, profiler_
 from envbuild.pipeline.running import run_spec
 from envbuild.pipeline.workbench import Workbench
 from envbuild.profile.document import Hardware, Measurement
+from envbuild.site.urls import mask
 
 _PLACE, _PROBES, _OUT, _NVML = "/run/envbuild-profiler", "/run/envbuild-probes", "/run/envbuild-out", "/run/pynvml.py"
-# Of what somebody typed, the values of options that look like a secret.
-_SECRET = re.compile(r"((?:token|password|secret|api[-_]?key)[A-Za-z0-9_-]*)([= ])\S+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +149,14 @@ def _about(command: tuple[str, ...], label: str | None) -> About:
 
 def masked(command: tuple[str, ...]) -> str:
     """A command line for a document that others read: without secrets, and without the user's home."""
-    text = _SECRET.sub(r"\1\2***", shlex.join(command)).replace(str(Path.home()), "~")
+    words = (_quoted(mask(word)) for word in secrets.command(command))
+    text = " ".join(words).replace(str(Path.home()), "~")
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:400]
+
+
+def _quoted(word: str) -> str:
+    bare = word.replace(secrets.SECRET, "x")
+    return word if shlex.quote(bare) == bare else shlex.quote(word)
 
 
 def _read(folder: Path, about: About) -> Measurement | None:

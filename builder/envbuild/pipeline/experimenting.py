@@ -14,7 +14,7 @@ from envbuild.pipeline import profiling, sessions
 from envbuild.pipeline.gpus import HostGpus
 from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.host import cpu_name
-from envbuild.pipeline.profile_made import HIDDEN, made_of, wish_of
+from envbuild.pipeline.profile_made import hidden, made_of, wish_of
 from envbuild.pipeline.profile_wish import Wish
 from envbuild.pipeline.sessions import Session, Side
 from envbuild.pipeline.workbench import Workbench
@@ -121,8 +121,8 @@ def _obstacle(bench: Workbench, measured: Measurement, target: str | None) -> st
         return f"it was measured on {key.nodes} nodes"
     if key.accelerator == "cuda" and bench.engine.local and not isinstance(read_gpus(), HostGpus):
         return "it was measured on GPUs, and here is none"
-    if made is not None and any(each.partition("=")[2] == HIDDEN for each in made.env):
-        return "it was measured with a variable whose value is kept nowhere"
+    if made is not None and (lacking := hidden(made)):
+        return f"it was measured with {', '.join(lacking)}, and values of such variables are kept nowhere"
     if target is not None:
         return None
     if measured.origin.kind == "command":

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envbuild.collector import secrets
 from envbuild.pipeline.measured_gpus import owners
 from envbuild.pipeline.measured_parity import parity_of
 from envbuild.pipeline.measured_ranks import rank_of
@@ -99,6 +100,7 @@ def measurement_of(lines: Sequence[dict[str, Any]], about: About) -> Measurement
     ranks = of_kind(lines, "rank")
     versions = ranks[0]["versions"] if ranks else {}
     config = next((line["config"] for _, reports in ordered for line in reports if line.get("config")), None)
+    config = secrets.config(config) if config else None
     key = Key.model_validate(
         {
             "image": about.image, "row": about.row, "model": about.model, "probe": about.probe,

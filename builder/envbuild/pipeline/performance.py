@@ -20,7 +20,7 @@ from envbuild.evidence import Compared, Identity, PublicKey, Refused
 from envbuild.evidence.record import printable
 from envbuild.model import Environment, Performance
 from envbuild.pipeline.performance_told import Standing, none, refused, required, told
-from envbuild.pipeline.profile_made import HIDDEN
+from envbuild.pipeline.profile_made import hidden
 
 if TYPE_CHECKING:
     from envbuild.pipeline.workbench import Workbench
@@ -70,9 +70,15 @@ def baselines_of(bench: Workbench, row: str) -> list[Stored]:
         if _row_of(each.path, bench.matrix.environments) == row:
             raise each.error
         bench.tell_once(f"no baseline, and left out: {each.error.message}", level="warning")
-    return [
-        each for each in shelf.stored if each.baseline.measurement.key.row == row and _again(each.baseline.measurement)
-    ]
+    own = [each for each in shelf.stored if each.baseline.measurement.key.row == row]
+    for one in own:
+        made = one.baseline.measurement.origin.made
+        if made is not None and (lacking := hidden(made)):
+            bench.tell_once(
+                f"{one.baseline.name} cannot be launched again: it was measured with {', '.join(lacking)}, and values "
+                "of such variables are kept nowhere", level="warning",
+            )  # fmt: skip
+    return [one for one in own if _again(one.baseline.measurement)]
 
 
 def _row_of(path: Path, rows: Iterable[str]) -> str | None:
@@ -84,9 +90,8 @@ def _row_of(path: Path, rows: Iterable[str]) -> str | None:
 
 def _again(measured: Measurement) -> bool:
     made = measured.origin.made
-    hidden = made is not None and any(each.partition("=")[2] == HIDDEN for each in made.env)
     there = made is not None and made.image is not None and measured.key.image is not None
-    return there and not hidden and measured.key.nodes in (None, 1)
+    return there and not (made and hidden(made)) and measured.key.nodes in (None, 1)
 
 
 def one_machine(one: Stored, other: Stored) -> bool:

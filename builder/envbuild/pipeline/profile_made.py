@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from envbuild.collector import secrets
 from envbuild.pipeline.gates import ALL
 from envbuild.pipeline.profile_wish import Wish
 from envbuild.profile.document import Delay, Made
 from envbuild.site.urls import mask
 
-HIDDEN = "***"
-_SECRET = re.compile(r"token|passw|secret|credential|api[-_]?key|access[-_]?key", re.IGNORECASE)
+HIDDEN = secrets.SECRET
+# Variables that change how fast something trains: those of NCCL ("Environment Variables" of its user guide), torch and
+# Gloo ("Torch Environment Variables" of torch's documentation), CUDA and its libraries ("CUDA Environment Variables" of
+# the CUDA programming guide), OpenMP and who implements it (libgomp's manual, LLVM's OpenMP runtimes), MKL, oneDNN and
+# oneCCL, DeepSpeed (op_builder and accelerator read DS_*), libfabric and UCX, Triton, glibc's malloc (mallopt(3)) and
+# loader (ld.so(8)). Of any other one nobody knows what it holds.
+_KNOWN = (
+    "NCCL_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "GLOO_", "CUDA_", "CUDNN_", "CUBLAS_", "CUBLASLT_", "NVIDIA_",
+    "NVTE_", "OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "CCL_", "OPENBLAS_", "NUMEXPR_", "DS_", "DEEPSPEED_",
+    "FI_", "UCX_", "TRITON_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_LIBRARY_PATH", "TOKENIZERS_PARALLELISM",
+)  # fmt: skip
 _LONGEST = 400
 
 
 def made_of(wish: Wish, ds_config: dict[str, Any], *, image: str | None = None, python: str | None = None) -> Made:
-    """What a measurement says of its own start: without secrets, for others read it."""
+    """What a measurement says of its own start; others read it, so of other variables than the known ones the name."""
     return Made(
         image=_line(image), python=_line(python), model=wish.model, length=wish.length, steps=wish.steps,
         warmup=wish.warmup, seed=wish.seed, ds_config=ds_config, env=tuple(_shown(each) for each in wish.env),
@@ -37,10 +47,20 @@ def wish_of(made: Made) -> Wish:
     )  # fmt: skip
 
 
+def hidden(made: Made) -> tuple[str, ...]:
+    """The variables whose values are kept nowhere: without them it cannot be started as it was."""
+    return tuple(name for name, _, value in (each.partition("=") for each in made.env) if value == HIDDEN)
+
+
+def without_values(settings: Iterable[str]) -> tuple[str, ...]:
+    """Variables for people, whoever looks on: their names alone."""
+    return tuple(f"{each.partition('=')[0]}={HIDDEN}" for each in settings)
+
+
 def _shown(setting: str) -> str:
     name, _, value = setting.partition("=")
-    hidden = _SECRET.search(name) or len(setting) > _LONGEST or not value.isprintable() or mask(value) != value
-    return f"{name[:_LONGEST]}={HIDDEN if hidden else value}"
+    told = name.startswith(_KNOWN) and not secrets.named(name, value) and secrets.text(value) == mask(value) == value
+    return f"{name[:_LONGEST]}={value if told and len(setting) <= _LONGEST and value.isprintable() else HIDDEN}"
 
 
 def _line(text: str | None) -> str | None:

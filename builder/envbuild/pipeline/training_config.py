@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from envbuild.collector import secrets
 from envbuild.errors import InputError
 
 _MICRO_BATCH = 2
-# They print, write files or talk to a service in every step, or wait for the device: the step would be another one.
-_MONITORS = ("tensorboard", "wandb", "csv_monitor", "comet", "comms_logger", "flops_profiler", "wall_clock_breakdown",
-             "autotuning", "dump_state")  # fmt: skip
+# They print or write files in every step, or wait for the device: the step would be another one. So would those that
+# talk to a service (secrets.MONITORS), which also hold what nobody else is to read.
+_LOUD = ("comms_logger", "flops_profiler", "wall_clock_breakdown", "autotuning", "dump_state")
 _SILENT = 1_000_000
 
 
@@ -79,12 +80,15 @@ def training_config(
     values = copy.deepcopy(given) if given is not None else usual(accelerator)
     notes = [
         f"{name} was left out: it would change the step that is measured (--set {name}=... keeps it)"
-        for name in _MONITORS
+        for name in _LOUD
         if values.pop(name, None) is not None
     ]
+    notes += [f"{place} was left out: it is a monitor, or looks like a secret" for place in _private(values, ())]
+    values = secrets.config(values)
     values["steps_per_print"] = _SILENT
     chosen = [_setting(text) for text in settings]
     for path, value in chosen:
+        _need_public(path, value)
         _put(values, path, value)
     autos = _without_auto(values, ())
     notes += [f'{place}: "auto" is filled in by Hugging Face only; it was left out' for place in autos]
@@ -117,6 +121,27 @@ def _setting(text: str) -> tuple[tuple[str, ...], Any]:
         return path, json.loads(value)
     except ValueError:
         return path, value
+
+
+def _private(value: Any, path: tuple[str, ...]) -> list[str]:
+    """Where the settings are that a measurement must not have."""
+    found: list[str] = []
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        here = (*path, str(name))
+        found += [".".join(here)] if secrets.kept_back(str(name), inner) else _private(inner, here)
+    return found
+
+
+def _need_public(path: tuple[str, ...], value: Any) -> None:
+    """Raise InputError for a setting that would be left out: on a command line everybody can read it, too."""
+    within = value
+    for name in reversed(path):
+        within = {name: within}
+    if _private(within, ()):
+        raise InputError(
+            f"--set {'.'.join(path)}: it is a monitor, or looks like a secret, and belongs into no measurement",
+            hint="Leave it out: what is measured talks to no service.",
+        )
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

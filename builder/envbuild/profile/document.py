@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
+from envbuild.collector import secrets
 from envbuild.model.words import Frozen, Line, Word
 from envbuild.profile.figures import Bytes, Count, Finite, Number, Rank, Samples, Seconds, Seed, Several
 from envbuild.profile.numbers import in_words, read_number
@@ -19,8 +20,9 @@ SCHEMA: Literal["envbuild.profile/1"] = "envbuild.profile/1"
 
 Pass = Literal["timing", "comms", "trace", "parity"]
 Origin = Literal["probe", "command", "log", "comms-log", "trace", "nsys"]
-# A ds_config may hold what JSON has no word for: ``1e999``, and what DeepSpeed made of it.
-Config = Annotated[dict[str, Any], AfterValidator(in_words)]
+# A ds_config may hold what JSON has no word for: ``1e999``, and what DeepSpeed made of it. Others read this document:
+# there are no monitors and no secrets in it, whoever wrote the file.
+Config = Annotated[dict[str, Any], AfterValidator(in_words), AfterValidator(secrets.config)]
 
 
 class Unavailable(Frozen):
@@ -216,7 +218,7 @@ class Made(Frozen):
     Attributes:
         image, python: Name of the image, or the interpreter that it ran under without one.
         ds_config: What DeepSpeed was given; ``Measurement.config`` is what it made of that.
-        env: ``NAME=VALUE`` of the ranks; a value that is nobody else's is ``***``.
+        env: ``NAME=VALUE`` of the ranks; of a variable that is none of the tools' own the value is ``***``.
         disk: Folder of the host for checkpoints and swapped states.
         timeout: Limit of a launch, in seconds.
     """
@@ -260,7 +262,7 @@ class Measurement(Frozen):
     """What one image, or one run, did: a key, and one or more launches.
 
     Attributes:
-        config: The resolved ds_config.
+        config: The resolved ds_config, without its monitors and what looks like a secret.
         notes: What a reader should know, such as a correction that was made.
     """
 

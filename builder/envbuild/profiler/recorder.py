@@ -6,9 +6,19 @@ Standard library only, Python 3.7 and later; loaded by its path.
 import ctypes
 import json
 import os
+import re
 import zipfile
 
 _DEPTH = 5
+# What leads to somebody's account is no part of how something trains: monitors, and values that nobody else is to read.
+# As in envbuild/collector/secrets.py, which is not there where this runs; a test holds the two together.
+_MONITORS = ("monitor_config", "comet", "wandb", "tensorboard", "csv_monitor", "trackio")
+_SECRET = re.compile(
+    r"(?i)token(?!i[sz])|passw|passphrase|passcode|secret|credential|bearer|cookie|webhook"
+    r"|(?:api|access|private|signing|encryption)[_.-]?key"
+    r"|(?<![a-z])(?:auth|authorization|pwd|pass|pat|sig|signature|session|jwt|sas|dsn|creds?)(?![a-z])"
+    r"|(?<![a-z])keys?(?:[_.-]?(?:id|file))?(?:[_.-]?\d+)?\Z|(?<![a-z])username\Z"
+)
 
 
 class Lines:
@@ -81,11 +91,11 @@ def _address(text):
 def resolved(engine, common):
     """The ds_config as the engine understood it, defaults filled in: what a release changes shows here.
 
-    What is no plain value has no fixed text (addresses of objects), and is left out.
+    What is no plain value has no fixed text (addresses of objects), and is left out; and so are monitors and secrets.
     """
     found = {}
     for name, value in sorted(vars(engine._config).items()):
-        plain = _plain(value)
+        plain = _plain({name: value}).get(name)
         if not name.startswith("_") and plain is not None:
             found[name] = common.clean(plain)
     return found
@@ -97,12 +107,16 @@ def _plain(value):
     if hasattr(value, "dict") and hasattr(value, "__fields__"):
         return _plain({name: getattr(each, "value", each) for name, each in value.dict().items()})
     if isinstance(value, dict):
-        kept = {str(name): _plain(each) for name, each in value.items()}
-        return {name: each for name, each in kept.items() if each is not None}
+        kept = {str(name): _plain(each) for name, each in value.items() if str(name) not in _MONITORS}
+        return {name: each for name, each in kept.items() if each is not None and not _is_secret(name, each)}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     value = getattr(value, "value", value)
     return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def _is_secret(name, value):
+    return isinstance(value, str) and value != "" and _SECRET.search(name) is not None
 
 
 def structure(torch, engine):
