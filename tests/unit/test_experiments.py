@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envbuild.errors import GateError, InputError
-from envbuild.pipeline import experimenting, profiling
+from envbuild.pipeline import experimenting, profiling, sessions
 from envbuild.pipeline.profile_made import made_of, wish_of
 from envbuild.pipeline.profile_wish import Wish
 from envbuild.pipeline.training_config import training_config
@@ -178,6 +178,24 @@ def test_an_interrupted_experiment_goes_on_and_a_finished_one_is_told_again(benc
     assert experimenting.run(bench, again, Training(fails=True)) == found and again.session.left() == []
     (new, *_), _ = trials(bench, slow(), fresh=True)
     assert len(new.session.left()) == 10
+    assert sessions.session_of(*trial.session.sides, 5).name != trial.session.name, "for compare the question is new"
+
+
+def test_an_experiment_that_was_killed_before_it_was_written_down_is_answered_without_a_launch(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trial, *_), _ = trials(bench, slow())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(experimenting.experiments, "answer", killed)
+        patch.setattr(experimenting.sessions, "finish", killed)
+        experimenting.run(bench, trial, Training())
+    (again, *_), _ = trials(bench, slow())
+    assert again.session.name == trial.session.name and again.session.left() == []
+    assert experimenting.run(bench, again, Training(fails=True)).verdict == "confirmed"
+
+
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_training_that_fails_is_an_answer(bench: Any) -> None:

@@ -413,6 +413,43 @@ def test_older_exports_and_ranges_of_deepspeed_itself(tmp_path: Path) -> None:
     assert not bare.ranks[0].steps.number and any("NVTX" in each.reason for each in bare.unavailable)
 
 
+def on_processes(path: Path, *, told: bool = True, both: bool = True) -> Path:
+    """Two processes of a node in one report; the second one's steps take twice as long."""
+    database = sqlite3.connect(path)
+    database.executescript(
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT); INSERT INTO StringIds VALUES (1, 'gemm');"
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, shortName INT, globalPid INT);"
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, bytes INT, copyKind INT, "
+        "globalPid INT);"
+        "CREATE TABLE NVTX_EVENTS (start INT, end INT, text TEXT, globalTid INT);"
+    )
+    for rank in range(2 if both else 1):
+        pid, step = (1 << 48) + ((700 + rank) << 24), 100_000_000 * (rank + 1)
+        for number in range(4):
+            end = (number + 1) * step
+            database.execute(
+                "INSERT INTO NVTX_EVENTS VALUES (?, ?, 'DeepSpeedEngine.step', ?)", (end - 10, end, pid + 7)
+            )
+            database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 1, ?)",
+                             (end - step // 2, end, pid if told else None))  # fmt: skip
+    database.commit()
+    database.close()
+    return path
+
+
+def test_the_processes_of_one_report_are_ranks_with_steps_of_their_own(tmp_path: Path) -> None:
+    (launch,) = readers.read([on_processes(tmp_path / "node.sqlite")]).launches
+    assert [(rank.rank, rank.device) for rank in launch.ranks] == [(0, "cuda:0"), (1, "cuda:0")]
+    for rank, second in zip(launch.ranks, (0.1, 0.2), strict=True):
+        assert rank.steps.seconds == pytest.approx([second] * 3)
+        assert rank.steps.inside["compute"] == pytest.approx([second / 2] * 3)
+    unknown = readers.read([on_processes(tmp_path / "unknown.sqlite", told=False)])
+    assert not any(rank.steps.number for rank in unknown.launches[0].ranks) and unknown.key.world_size is None
+    assert any("does not tell which steps" in each.reason for each in unknown.launches[0].unavailable)
+    one = readers.read([on_processes(tmp_path / "one.sqlite", told=False, both=False)]).launches[0]
+    assert one.ranks[0].steps.seconds == pytest.approx([0.1] * 3)
+
+
 def test_other_and_broken_databases(tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
     database = sqlite3.connect(other)

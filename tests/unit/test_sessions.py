@@ -8,7 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from envbuild.cli import measures
 from envbuild.errors import GateError
 from envbuild.pipeline import sessions
 from envbuild.pipeline.profile_wish import Wish
@@ -118,6 +121,29 @@ def test_what_was_launched_is_kept_until_it_was_told(home: Path) -> None:
     assert "has all its 4 launches already" in place.told[0].message
     sessions.finish(session.name)
     assert sessions.session_of(side("a"), side("b"), 2).left() == [0, 1, 2, 3]
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_compare_is_finished_when_it_has_told_its_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = side("a"), side("b")
+    app = typer.Typer()
+    measures.register(app)
+    monkeypatch.setattr(measures.cluster, "on_cluster", lambda *_, **__: False)
+
+    def launched(*_: Any, **__: Any) -> Any:
+        return sessions.launch(bench(), sessions.session_of(*question, 1), Measuring())
+
+    monkeypatch.setattr(measures.launching, "launched", launched)
+    with monkeypatch.context() as patch:
+        patch.setattr(measures.output, "document", killed)
+        assert CliRunner().invoke(app, ["compare", "a:1", "b:1", "--json"]).exit_code == 130
+    assert sessions.session_of(*question, 1).left() == []
+    done = CliRunner().invoke(app, ["compare", "a:1", "b:1", "--json"])
+    assert done.exit_code == 5 and '"inconclusive"' in done.output
+    assert sessions.session_of(*question, 1).left() == [0, 1]
 
 
 def test_a_finished_session_is_left_alone(home: Path) -> None:

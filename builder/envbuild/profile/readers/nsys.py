@@ -1,8 +1,9 @@
 """SQLite exports of Nsight Systems (``nsys export --type sqlite``), one file for each process or node.
 
 The schema changes by version and tables are made only where there is something to put in, so every table and column is
-looked up first. Names of ranges are in ``text``, in newer exports in ``StringIds`` by ``textId``.
-Source: https://docs.nvidia.com/nsight-systems/UserGuide/index.html (SQLite schema reference)
+looked up first. Names of ranges are in ``text``, in newer exports in ``StringIds`` by ``textId``. A report may hold all
+processes of a node: what a kernel and a range are of is in ``globalPid`` and ``globalTid``.
+Source: https://docs.nvidia.com/nsight-systems/UserGuide/index.html (SQLite schema reference, and its examples)
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import itertools
 import re
 import sqlite3
 import stat
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,8 @@ _STEP = re.compile(r"(?:^|[^a-z])(?:train_?)?(?:step|iteration|iter)[ _#:=\[-]*(
 _ENGINE_STEP = re.compile(r"(?:^|\.)DeepSpeedEngine\.step$|^step$|^engine\.step$")
 _OPTIMIZER = re.compile(r"Optimizer.*\.step$")
 _WAIT = re.compile(r"data.?loader|next.?batch|data_wait", re.IGNORECASE)
+# A process, where it is told, and a GPU as that process counts.
+Where = tuple[int | None, int]
 
 
 class Export:
@@ -113,8 +118,11 @@ class Export:
             return ()
         return tuple(printable(str(name)) for (name,) in self.rows("SELECT name FROM TARGET_INFO_GPU LIMIT 64"))
 
-    def kernels(self) -> Iterator[tuple[str, float, float, int]]:
-        """Name, begin, end and device of each kernel."""
+    def _process(self, table: str, column: str, alias: str = "") -> str:
+        return f"{alias}{column} / 0x1000000 % 0x1000000" if column in self.columns(table) else "NULL"
+
+    def kernels(self) -> Iterator[tuple[str, float, float, Where]]:
+        """Name, begin and end of each kernel, and where it ran."""
         columns = self.columns(KERNELS)
         if not {"start", "end"} <= columns:
             return
@@ -123,25 +131,28 @@ class Export:
         if name is not None and "StringIds" in self.tables:
             text, join = f"substr(s.value, 1, {_LONGEST_NAME})", f" LEFT JOIN StringIds s ON s.id = k.{name}"
         device = "k.deviceId" if "deviceId" in columns else "0"
-        for value, begin, end, where in self.rows(f'SELECT {text}, k.start, k."end", {device} FROM {KERNELS} k{join}'):
+        process = self._process(KERNELS, "globalPid", "k.")
+        query = f'SELECT {text}, k.start, k."end", {process}, {device} FROM {KERNELS} k{join}'
+        for value, begin, end, pid, where in self.rows(query):
             if span := _span(begin, end):
-                yield str(value or ""), *span, int(where) if isinstance(where, int) else 0
+                yield str(value or ""), *span, _where(pid, where)
 
-    def copies(self) -> Iterator[tuple[Direction, float, float, int | None, int]]:
-        """Direction, begin, end, bytes and device of each copy between host and device."""
+    def copies(self) -> Iterator[tuple[Direction, float, float, int | None, Where]]:
+        """Direction, begin, end and bytes of each copy between host and device, and where it was made."""
         columns = self.columns(COPIES)
         if not {"start", "end", "copyKind"} <= columns:
             return
         size = "bytes" if "bytes" in columns else "NULL"
         device = "deviceId" if "deviceId" in columns else "0"
-        query = f'SELECT copyKind, start, "end", {size}, {device} FROM {COPIES} WHERE copyKind IN (1, 2)'
-        for kind, begin, end, count, where in self.rows(query):
+        process = self._process(COPIES, "globalPid")
+        query = f'SELECT copyKind, start, "end", {size}, {process}, {device} FROM {COPIES} WHERE copyKind IN (1, 2)'
+        for kind, begin, end, count, pid, where in self.rows(query):
             if span := _span(begin, end):
                 whole = count if isinstance(count, int) and count >= 0 else None
-                yield _KINDS[kind], *span, whole, int(where) if isinstance(where, int) else 0
+                yield _KINDS[kind], *span, whole, _where(pid, where)
 
-    def ranges(self) -> Iterator[tuple[str, float, float]]:
-        """Name, begin and end of each range, by begin."""
+    def ranges(self) -> Iterator[tuple[str, float, float, int | None]]:
+        """Name, begin, end and process of each range, by begin."""
         columns = self.columns(RANGES)
         if not {"start", "end"} <= columns:
             return
@@ -149,15 +160,16 @@ class Export:
         join = ""
         if "textId" in columns and "StringIds" in self.tables:
             text, join = f"COALESCE({text}, s.value)", " LEFT JOIN StringIds s ON s.id = n.textId"
-        query = f'SELECT substr({text}, 1, {_LONGEST_NAME}), n.start, n."end" FROM {RANGES} n{join}'
+        process = self._process(RANGES, "globalTid", "n.")
+        query = f'SELECT substr({text}, 1, {_LONGEST_NAME}), n.start, n."end", {process} FROM {RANGES} n{join}'
         query += ' WHERE n."end" IS NOT NULL ORDER BY n.start'
-        for value, begin, end in self.rows(query):
+        for value, begin, end, pid in self.rows(query):
             if isinstance(value, str) and (span := _span(begin, end)):
-                yield value, *span
+                yield value, *span, pid if isinstance(pid, int) else None
 
 
 def read(paths: list[Path]) -> Measurement:
-    """One measurement of the exports of one training; a rank for each GPU of each file.
+    """One measurement of the exports of one training; a rank for each GPU of each process of each file.
 
     Raises:
         InputError: One is no such export.
@@ -184,12 +196,12 @@ def read(paths: list[Path]) -> Measurement:
         key=Key(hardware={"gpus": tuple(sorted(gpus))}),  # type: ignore[arg-type]
         origin=Origins(kind="nsys", files=tuple(printable(path.name) for path in paths)),
         launches=(launch,),
-        notes=(*notes, "ranks are numbered by file and GPU: nsys does not know them"),
+        notes=(*notes, "ranks are numbered by file, process and GPU: nsys does not know them"),
     )
 
 
 def _ranks(export: Export, missing: dict[str, Unavailable]) -> Iterator[Rank]:
-    devices: dict[int, Device] = {}
+    devices: dict[Where, Device] = {}
     for name, begin, end, where in export.kernels():
         device = devices.setdefault(where, Device())
         op = device.kernel(name, begin, end)
@@ -197,44 +209,71 @@ def _ranks(export: Export, missing: dict[str, Unavailable]) -> Iterator[Rank]:
             device.collective(op, end - begin, None, None)
     for direction, begin, end, size, where in export.copies():
         devices.setdefault(where, Device()).copy(direction, begin, end, size)
-    steps, waits, optimizer = _steps(export)
+    told = _ranges(export)
     if not devices:
         why = "the export has no kernels: profile with --trace=cuda,nvtx"
         missing["compute"] = Unavailable(figure="compute", reason=why)
     if any(device.collectives for device in devices.values()):
         why = "nsys does not record the sizes of messages"
         missing["bytes"] = Unavailable(figure="collectives.bytes", reason=why)
-    if not steps:
+    whole = {pid: each for pid, each in told.items() if each.steps()}
+    if not whole:
         why = "no NVTX ranges of steps: wrap each in torch.cuda.nvtx.range('step N')"
         missing["steps"] = Unavailable(figure="steps", reason=why)
-    for where in sorted(devices or {0: Device()}):
-        device = devices.get(where, Device())
+    processes = {pid for pid, _ in devices}
+    for place, (pid, number) in enumerate(
+        sorted(devices or {(None, 0): Device()}, key=lambda each: (each[0] or 0, each[1]))
+    ):
+        device = devices.get((pid, number), Device())
+        own = whole.get(pid)
+        if own is None and (None in whole or None in processes):
+            # Not all of them say which process they are of: one process's are its own.
+            own = next(iter(whole.values())) if len(whole) == 1 and len(processes) == 1 else None
+        if own is None and whole:
+            why = "the export does not tell which steps are of the process that used this GPU"
+            missing["process"] = Unavailable(figure="steps", reason=why)
         yield Rank(
-            rank=where, device=f"cuda:{where}",
-            steps=device.steps(steps, waits, optimizer) if steps else {},  # type: ignore[arg-type]
+            rank=place, device=f"cuda:{number}",
+            steps=device.steps(own.steps(), own.waits, own.optimizer) if own else {},  # type: ignore[arg-type]
             collectives=device.rows(),
         )  # fmt: skip
 
 
-def _steps(export: Export) -> tuple[list[tuple[int, float, float]], Stretches, Stretches]:
-    """Steps by their ranges: those with a number; else from one ``DeepSpeedEngine.step`` to the next."""
-    numbered: dict[int, tuple[int, float, float]] = {}
-    ends: list[float] = []
-    waits, optimizer = Stretches(), Stretches()
-    for name, begin, end in export.ranges():
+@dataclass(slots=True)
+class _Process:
+    """What the ranges of one process tell."""
+
+    numbered: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+    ends: list[float] = field(default_factory=list)
+    waits: Stretches = field(default_factory=Stretches)
+    optimizer: Stretches = field(default_factory=Stretches)
+
+    def steps(self) -> list[tuple[int, float, float]]:
+        """Those with a number; else from one ``DeepSpeedEngine.step`` to the next."""
+        if self.numbered:
+            return sorted(self.numbered.values(), key=lambda each: each[1])
+        return [(place, begin, end) for place, (begin, end) in enumerate(itertools.pairwise(self.ends), 1)]
+
+
+def _ranges(export: Export) -> dict[int | None, _Process]:
+    """The ranges of each process: those of two are no steps of one."""
+    told: dict[int | None, _Process] = defaultdict(_Process)
+    for name, begin, end, pid in export.ranges():
+        process = told[pid]
         if found := _STEP.search(name):
-            if len(numbered) < MOST_STEPS:
-                numbered.setdefault(int(found[1][:9]), (int(found[1][:9]), begin, end))
-        elif len(ends) < MOST_STEPS and _ENGINE_STEP.search(name):
-            ends.append(end)
+            if len(process.numbered) < MOST_STEPS:
+                process.numbered.setdefault(int(found[1][:9]), (int(found[1][:9]), begin, end))
+        elif len(process.ends) < MOST_STEPS and _ENGINE_STEP.search(name):
+            process.ends.append(end)
         if _WAIT.search(name):
-            waits.add(begin, end)
+            process.waits.add(begin, end)
         elif _OPTIMIZER.search(name):
-            optimizer.add(begin, end)
-    if numbered:
-        return sorted(numbered.values(), key=lambda each: each[1]), waits, optimizer
-    spans = [(place, begin, end) for place, (begin, end) in enumerate(itertools.pairwise(ends), 1)]
-    return spans, waits, optimizer
+            process.optimizer.add(begin, end)
+    return told
+
+
+def _where(pid: Any, device: Any) -> Where:
+    return pid if isinstance(pid, int) else None, device if isinstance(device, int) else 0
 
 
 def _span(begin: Any, end: Any) -> tuple[float, float] | None:
