@@ -630,6 +630,11 @@ def test_what_is_no_baseline_is_told_and_one_of_the_row_that_cannot_be_read_stan
     for way in (by_promote, by_push):
         with pytest.raises(EnvbuildError, match=r"cpu-small-2x-00000000\.json: not valid JSON"):
             way(bench)
+    # Where nothing is given a name it is told.
+    (finding,) = (each for each in check.check_rows(bench, ["cpu"]) if each.rule == "BASELINE")
+    assert "cpu-small-2x-00000000.json: not valid JSON" in finding.message and "move it away" in finding.fix
+    (state,) = performance.state(bench, bench.target.env, bench.new)
+    assert "cpu-small-2x-00000000.json: not valid JSON" in state
     assert not _is_new(bench)
 
 

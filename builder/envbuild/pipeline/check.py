@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from envbuild.errors import InputError
 from envbuild.matrix import check
 from envbuild.model import Environment, Finding, Severity
 from envbuild.pipeline import performance
@@ -31,15 +32,20 @@ def check_rows(bench: Workbench, names: Iterable[str]) -> list[Finding]:
 
 def _without_baseline(bench: Workbench, env: Environment) -> list[Finding]:
     """A row that requires a baseline and has none: its next image gets the name of its content, and no other."""
-    if env.performance is None or performance.baselines_of(bench, env.name):
+    if env.performance is None:
         return []
+    try:
+        if performance.baselines_of(bench, env.name):
+            return []
+        why, fix = none(env, performance.folder_of(bench)), first(env.name)
+    except InputError as error:
+        why, fix = error.message, "Bring the file back from git, or move it away."
     place = bench.matrix.place(env, ("performance",))
     return [
         Finding(
             rule="BASELINE", severity=Severity.WARNING, subject=f"environments.{env.name}.performance",
-            message=f"{required(env.performance)} is required, and {none(env, performance.folder_of(bench))}; nothing "
-            "of it is called validated before there is one",
-            fix=first(env.name), file=place.file, line=place.line, column=place.column,
+            message=f"{required(env.performance)} is required, and {why}; nothing of it is called validated so",
+            fix=fix, file=place.file, line=place.line, column=place.column,
         )
     ]  # fmt: skip
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import envbuild
 from envbuild import evidence
 from envbuild.engines import ImageInfo
+from envbuild.errors import InputError
 from envbuild.events import Note
 from envbuild.evidence import Compared, Identity, PublicKey, Refused
 from envbuild.evidence.record import printable
@@ -256,7 +257,10 @@ def state(bench: Workbench, env: Environment, info: ImageInfo) -> list[str]:
     """What is known of an image, a line for each baseline; for ``show``."""
     if env.performance is None:
         return []
-    held = known(bench, env.name, env.performance, info)
+    try:
+        held = known(bench, env.name, env.performance, info)
+    except InputError as error:
+        return [error.message]
     lines = []
     for each in held.standings:
         name = each.stored.baseline.name
