@@ -197,6 +197,13 @@ def test_a_time_or_a_micro_step_is_no_number_of_a_step(tmp_path: Path) -> None:
         assert told == {0: 3.0, 1: 2.0, 2: 1.0}
 
 
+def test_one_file_is_not_two_ranks(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("\n".join(trainer(3.0)))
+    (tmp_path / "b.log").symlink_to("a.log")
+    with pytest.raises(InputError, match=r"b.log: is given twice"):
+        readers.read([tmp_path / "a.log", tmp_path / "b.log"])
+
+
 def test_two_summaries_of_one_rank_or_of_two_trainings_are_refused(tmp_path: Path) -> None:
     def summary(name: str, rank: int, world: int) -> Path:
         rows = {"all_reduce | [Caller Func: a]": {"1000": {"count": 3, "total_latency_ms": 6.0}},

@@ -16,7 +16,7 @@ import pytest
 from envbuild.errors import InputError
 from envbuild.profile import baselines, summary
 from envbuild.profile.document import Measurement
-from envbuild.report import axis, charts, model, page, series, svg, words
+from envbuild.report import absent, axis, charts, model, page, series, svg, words
 from envbuild.report.build import Subject, build
 from envbuild.report.history import Given, Matrix, Row
 from envbuild.report.judged import Base
@@ -370,3 +370,14 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
         page.html(report)
     assert "pipx inject envbuild matplotlib" in str(caught.value.hint)
     assert model.as_dict(report)["parts"], "the JSON needs no charts"
+
+
+def test_the_reason_of_a_missing_figure_is_the_first_launch_s_and_not_one_rank_s() -> None:
+    told = [[("gpu_percent", "of rank 1", 1), ("gpu_percent", "the first", None)], [("gpu_percent", "the last", None)]]
+    launches = [
+        launch([0.1], unavailable=[{"figure": figure, "reason": why, "rank": of} for figure, why, of in each])
+        for each in told
+    ]
+    found = measurement(*launches).launches
+    assert absent.reason(found, "gpu_percent") == "the first" and absent.reason(found, "swap") == absent.UNSAID
+    assert absent.reason(measurement(launches[1]).launches, "gpu_percent") == "the last"

@@ -11,8 +11,9 @@ UNSAID = "not in the measurement, which does not say why"
 
 
 def reason(launches: Iterable[Launch], figure: str) -> str:
-    """Why there is no such figure, by the first launch that says so."""
-    return next(iter(_said(launches, figure).values()), UNSAID)
+    """Why there is no such figure, by the first launch that says so; what it says of all ranks goes first."""
+    said = [each for launch in launches for each in launch.unavailable if _covers(each.figure, figure)]
+    return next((each.reason for each in sorted(said, key=lambda each: each.rank is not None)), UNSAID)
 
 
 def missing(launches: Sequence[Launch], figures: Iterable[tuple[str, str]]) -> tuple[Missing, ...]:
@@ -31,12 +32,6 @@ def partly(launches: Sequence[Launch], figures: Iterable[str]) -> tuple[Missing,
         for each in launch.unavailable
         if each.rank is not None and each.figure in set(figures)
     )
-
-
-def _said(launches: Iterable[Launch], figure: str) -> dict[str, str]:
-    return {
-        each.figure: each.reason for launch in launches for each in launch.unavailable if _covers(each.figure, figure)
-    }
 
 
 def _covers(said: str, figure: str) -> bool:

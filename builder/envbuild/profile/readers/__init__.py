@@ -48,8 +48,13 @@ def read(paths: Sequence[Path], *, deepspeed: str | None = None) -> Measurement:
         deepspeed: Its version, where the files do not tell it.
 
     Raises:
-        InputError: They are of several kinds, or one cannot be read.
+        InputError: They are of several kinds, one is there twice, or one cannot be read.
     """
+    seen: set[Path] = set()
+    for path in paths:
+        if path.resolve() in seen:
+            raise InputError(f"{path}: is given twice", hint="Give each file once.")
+        seen.add(path.resolve())
     kinds = {kind_of(path): path for path in paths}
     if len(kinds) > 1:
         told = ", ".join(f"{path.name} is a {kind}" for kind, path in sorted(kinds.items()))
