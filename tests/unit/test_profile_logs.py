@@ -148,7 +148,8 @@ def test_what_does_not_fit_together_is_a_launch_of_its_own_and_said(tmp_path: Pa
     ],
 )  # fmt: skip
 def test_the_loss_of_an_evaluation_is_none_of_the_training_for_both_who_ask(line: str, loss: float | None) -> None:
-    assert loss_of(line) == loss
+    told = loss_of(line)
+    assert (told[1] if told else None) == loss
     heard: list[Printed] = []
     Words(heard.append, lambda: 0.0).take(line.encode() + b"\n")
     assert [each.loss for each in heard if each.loss is not None] == ([loss] if loss is not None else [])
@@ -178,6 +179,25 @@ def test_a_loss_belongs_to_the_timers_of_its_step_behind_or_ahead(tmp_path: Path
     assert losses(read(tmp_path, ranks).launches[0], 1) == {1: 3.0, 2: 2.5}
 
 
+def test_losses_of_other_names_are_not_mixed_whatever_their_order(tmp_path: Path) -> None:
+    plain = [f"step {step} loss: {step}.0" for step in range(1, 5)]
+    other = [f"step {step} kl loss: 0.5" for step in range(1, 5)]
+    expected = {step: float(step) for step in range(1, 5)}
+    for order in ((plain, other), (other, plain)):
+        mixed = [line for pair in zip(*order, strict=True) for line in pair]
+        assert losses(read(tmp_path, mixed).launches[0]) == expected
+        timed = list(
+            losses(
+                read(tmp_path, [each for line in zip(*order, strict=True) for each in (TIMERS, *line)]).launches[0]
+            ).values()
+        )
+        assert timed == list(expected.values())
+    two = [f"step {step} {name} loss: {loss}" for step in range(3) for name, loss in (("D", 0.5), ("G", 7.0))]
+    assert losses(read(tmp_path, two).launches[0]) == dict.fromkeys(range(3), 0.5)
+    one = [f"lr {step + 1}e-4 loss: 2.0" for step in range(3)] + ["step5 loss: 2.0", "step6 loss: 2.0"]
+    assert losses(read(tmp_path, one).launches[0]) == dict.fromkeys(range(5), 2.0)
+
+
 def test_epochs_that_count_from_the_beginning_are_counted_on(tmp_path: Path) -> None:
     lines = [f"step {step} loss: {9 - epoch}.{step % 10}" for epoch in range(3) for step in range(100)]
     found = read(tmp_path, lines)
@@ -189,6 +209,8 @@ def test_epochs_that_count_from_the_beginning_are_counted_on(tmp_path: Path) -> 
     assert losses(read(tmp_path, resumed).launches[0]) == {step: 3.0 if step < 20 else 2.0 for step in range(120)}
     late = [f"step {step} loss: {value}" for step, value in ((1, 3.0), (2, 2.0), (1, 4.0), (3, 1.0), (2, 2.0))]
     assert losses(read(tmp_path, late).launches[0]) == {1: 3.5, 2: 2.0, 3: 1.0}
+    tenth = [line.replace("step ", "step 1").replace(" loss", "0 loss") for line in late]
+    assert losses(read(tmp_path, tenth).launches[0]) == {110: 3.5, 120: 2.0, 130: 1.0}
 
 
 def test_a_time_or_a_micro_step_is_no_number_of_a_step(tmp_path: Path) -> None:

@@ -143,23 +143,24 @@ class Log:
         row = run.process(rank).named(number)
         if row is None:
             return
-        if (loss := loss_of(line)) is not None:
-            row.figures["loss"] = loss
+        if (told := loss_of(line)) is not None:
+            row.figures["loss"] = told[1]
         if found := NORM.search(line):
             row.figures["gradient_norm"] = float(found[1])
         if found := _MEGATRON_TIME.search(line):
             row.figures["seconds"] = float(found[1]) / 1e3
 
     def _loss(self, run: Run, rank: int, line: str) -> None:
-        loss = loss_of(line)
-        if loss is None:
+        told = loss_of(line)
+        if told is None:
             return
         self._settle()
+        name, loss = told
         figures = {"loss": loss}
         if norm := NORM.search(line):
             figures["gradient_norm"] = float(norm[1])
         number = NUMBER.search(line)
-        run.process(rank).lose(figures, int(number[1]) if number else None)
+        run.process(rank).lose(name, figures, int(number[1]) if number else None)
 
     def _surroundings(self, run: Run, rank: int, line: str) -> bool:
         """What a line tells of the run; whether it told something."""

@@ -27,8 +27,8 @@ _WHOSE = re.compile(
     r"|(?:test|valid)(?= \| )|(?:test|testing|valid|dev)(?= (?:step|epoch|iter|batch|set)\w*\b)"
     r"|(?:test|testing|valid|dev|aux|auxiliary)(?=[\s\])>:|,/._-]{1,4}$))(?![\w-])", re.IGNORECASE
 )  # fmt: skip
-# A word that is its name, where it is none of these.
-_NAME = re.compile(r"([A-Za-z][\w-]*)[ /.]$")
+# A word that is its name, where it is none of these; no end of a number ("1e-4 loss"), and none that counts ("step5").
+_NAME = re.compile(r"(?<![\w.-])([A-Za-z][\w-]*?)\d*[ /.]$")
 _USUAL = frozenset(
     {"train", "training", "lm", "total", "the", "batch", "step", "iter", "iteration", "epoch", "mean", "avg", "average",
      "current", "running", "overall", "global", "model", "final", "info", "debug"}
@@ -55,9 +55,10 @@ def losses_of(line: str) -> list[tuple[str, float]]:
     return told
 
 
-def loss_of(line: str) -> float | None:
-    """The first of them."""
-    return next((loss for _, loss in losses_of(line)), None)
+def loss_of(line: str) -> tuple[str, float] | None:
+    """The one that is trained on, with its name: the first that has a usual name, else the first."""
+    told = losses_of(line)
+    return next((each for each in told if not each[0]), told[0]) if told else None
 
 
 def tells_loss(line: str) -> bool:

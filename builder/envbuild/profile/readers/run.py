@@ -15,7 +15,7 @@ from envbuild.profile.readers.comms import Comms
 # Far more steps than a comparison needs; a log of more is cut, and that is said.
 MOST_STEPS = 200_000
 MOST_RANKS = 4096
-# By how many steps another rank's line may come late. More is a step that was trained again.
+# By how many printed steps another rank's line may come late. More is a step that was trained again.
 _LATE = 2
 # Losses of micro-batches in front of a step's timers; so many that have no number may be of one step.
 _MICRO = 64
@@ -52,6 +52,7 @@ class Process:
         timed: It has timers.
         ahead: Its program prints a step's loss in front of the step's timers, not behind them.
         again: The printed numbers began again, as in each epoch: they are counted on.
+        called: The name of the loss that counts; empty where that is a usual one.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -62,8 +63,10 @@ class Process:
     timed: bool = False
     ahead: bool = False
     again: bool = False
+    called: str | None = None
     _begun: int | None = None
     _printed: int = -1
+    _stride: int = 0
     _offset: int = 0
     _turn: int = 0
 
@@ -88,8 +91,18 @@ class Process:
                 self.pending.tell(row.figures)
             self.rows, self.number = [], -1
 
-    def lose(self, figures: Mapping[str, float], number: int | None) -> None:
-        """A loss, of the step with this number where it has one."""
+    def lose(self, name: str, figures: Mapping[str, float], number: int | None) -> None:
+        """A loss, of the step with this number where it has one.
+
+        Of losses with names of their own ("kl loss", "D loss") the first one's counts, and only where none has a
+        usual name: they are no losses of one kind.
+        """
+        if name != self.called:
+            if self.called is not None and name:
+                return
+            if self.called:
+                self._forget()
+            self.called = name
         if self.timed:
             if self.ahead:
                 self.pending.tell(figures)
@@ -101,16 +114,29 @@ class Process:
         elif (row := self.named(number)) is not None:
             row.tell(figures)
 
+    def _forget(self) -> None:
+        """What was told of another loss."""
+        for row in (*self.rows, self.pending):
+            for name in _LEARNING:
+                row.figures.pop(name, None)
+                row.told.pop(name, None)
+        self.rows = [row for row in self.rows if row.figures]
+        if not self.rows:
+            self.number, self._begun, self._printed, self._offset = -1, None, -1, 0
+
     def named(self, number: int) -> Row | None:
         """The row of the step that a line names, made where there is none; None beyond the limit."""
-        if self._begun is None or (number <= self._begun and self._printed - number > _LATE):
+        back = self._printed - number > _LATE * max(1, self._stride)
+        if self._begun is None or (back and number <= self._begun):
             if self._begun is not None:
                 self.again = True
                 self._offset = self.number + 1 - number
             self._begun = number
-        elif self._printed - number > _LATE:
+        elif back:
             # Back to a checkpoint: what is trained again replaces what was lost.
             self._turn += 1
+        if 0 <= self._printed < number:
+            self._stride = min(self._stride or number, number - self._printed)
         self._printed = number
         wanted = number + self._offset
         if self.rows and self.rows[-1].number >= wanted:
