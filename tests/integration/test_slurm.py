@@ -226,7 +226,9 @@ def test_a_measurement_and_a_comparison_come_back_from_a_node(
 ) -> None:
     config, path = tmp_path / "mine" / "ds.json", tmp_path / "m.json"
     config.parent.mkdir()
-    config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 3, "zero_optimization": {"stage": 1}}))
+    # Without offload DeepSpeed would compile its Adam for the CPU first, for a minute.
+    zero = {"stage": 1, "offload_optimizer": {"device": "cpu"}}
+    config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 3, "zero_optimization": zero}))
     line = ("--ds-config", str(config), "--pass", "timing", "--threads", "1", "-o", str(path), "--detach")
     code, out, err = login.run("profile", image(proven), *SHORT, *line)
     assert code == 0, err
