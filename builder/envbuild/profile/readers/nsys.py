@@ -24,7 +24,7 @@ from envbuild.profile.figures import Direction, Rank
 from envbuild.profile.readers.device import Device
 from envbuild.profile.readers.intervals import Stretches
 from envbuild.profile.readers.log import printable
-from envbuild.profile.readers.run import MOST_STEPS
+from envbuild.profile.readers.rows import MOST_STEPS
 
 KERNELS, COPIES, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"
 _OURS = {

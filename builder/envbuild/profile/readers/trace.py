@@ -16,7 +16,7 @@ from envbuild.profile.readers.device import Device
 from envbuild.profile.readers.intervals import Stretches
 from envbuild.profile.readers.log import printable
 from envbuild.profile.readers.opened import rank_in
-from envbuild.profile.readers.run import MOST_STEPS
+from envbuild.profile.readers.rows import MOST_STEPS
 from envbuild.profile.readers.stream import events
 
 _STEP = re.compile(r"ProfilerStep#(\d+)")
