@@ -57,10 +57,11 @@ def test_a_measurement_is_a_job_that_is_told_what_was_typed(cli: Any, site: Path
     # Nodes need not see what the user's file is; a folder is the node's own, wherever the line was typed.
     assert task["argv"] == [
         "profile", f"--ds-config={plan['folder']}/0-ds_config.json", f"--project={project.resolve()}",
-        "--executor=local", "--pass=timing", "--set=zero_optimization.stage=2", "--env=A=b=c",
+        "--executor=local", "--pass=timing", "--set=zero_optimization.stage=2", "--env=A",
         f"--disk={project}/scratch", "--timeout=90.0", "--json", "h100-cu121",
     ]  # fmt: skip
     assert json.loads(plan["files"]["0-ds_config.json"]) == config
+    assert plan["files"]["0-values.json"] == {"A": "***"} and "b=c" not in done.out
 
     done = cli("compare", "cpu", "team/cpu:2", "--rounds", "3", "--fresh", "--differs", "config", "--dry-run", "--json")
     (task,) = done.json["plan"]["tasks"]

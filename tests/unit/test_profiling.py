@@ -20,7 +20,7 @@ from envbuild.judge.suite import probes_folder
 from envbuild.pipeline.commanded import masked
 from envbuild.pipeline.measured import About, config_hash, measurement_of, read_lines
 from envbuild.pipeline.measured_text import summary
-from envbuild.pipeline.profile_wish import MODELS, Wish, argv_of, profiler_folder, profiler_hash
+from envbuild.pipeline.profile_wish import MODELS, Wish, argv_of, profiler_folder, profiler_hash, told, values_of
 from envbuild.pipeline.training_config import training_config
 from envbuild.profile import files, schema
 from envbuild.profile.document import Hardware
@@ -341,8 +341,10 @@ def test_the_command_line_says_all_that_was_wished() -> None:
     assert " ".join(rest) == (
         "/py -I /q/launch.py --probes /p --config --passes timing,trace --model small --accelerator cpu --ranks 4 "
         "--steps 7 --warmup 2 --seed 9 --timeout 80 --length 32 --checkpoint-every 3 --threads 1 "
-        "--slow-data 30 --slow-rank 1 --straggle 5 --straggler -1 --env A=b c"
+        "--slow-data 30 --slow-rank 1 --straggle 5 --straggler -1 --env A"
     )
+    assert values_of(wish) == (("ENVBUILD_VALUES", '{"A": "b c"}'),)
+    assert told(argv)[-2:] == ("--env", "A=***") and told(("--env", "B=1")) == ("--env", "B=1")
 
 
 def lines(*, losses: float = 0.0, ratio: float = 1.0) -> list[dict[str, Any]]:

@@ -6,12 +6,18 @@ import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+import envbuild
+from envbuild import process
+from envbuild.cli import wishing
 from envbuild.collector import secrets
 from envbuild.diagnose.text import shown
+from envbuild.engines import ContainerSpec, podman_run
+from envbuild.engines.argv import create_payload, run_argv
+from envbuild.engines.podman_argv import podman_argv
 from envbuild.errors import InputError
 from envbuild.pipeline.commanded import masked
 from envbuild.pipeline.measured import About, config_hash, measurement_of
@@ -223,3 +229,37 @@ def test_of_a_variable_that_nobody_knows_the_name_is_kept() -> None:
 )
 def test_a_line_of_a_log(line: str, told: str) -> None:
     assert shown(line) in (told, told.replace("Authorization: Basic ***", "***"))
+
+
+# --- on their way to the ranks ----------------------------------------------------------------------------------------
+
+NAMED = ContainerSpec(image="i", argv=("a",), private=(("ENVBUILD_VALUES", SECRET),))
+
+
+def test_a_container_gets_them_and_no_command_line_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"ENVBUILD_VALUES={SECRET}" in cast("list[str]", create_payload(NAMED)["Env"])
+    started: list[tuple[Any, Any]] = []
+
+    def watch(argv: Any, *, env: Any, **more: Any) -> tuple[int, bool]:
+        started.append((argv, env))
+        return 0, False
+
+    monkeypatch.setattr(process, "watch", watch)
+    monkeypatch.setattr(process, "run", lambda *argv, **more: None)
+    podman_run.run(podman_run.Client(program="podman"), NAMED, timeout=1.0)
+    ((argv, env),) = started
+    assert env == {"ENVBUILD_VALUES": SECRET}
+    for line in (argv, run_argv("docker", "unix:///x", NAMED), podman_argv("podman", None, NAMED)):
+        assert line[line.index("--env") + 1] == "ENVBUILD_VALUES" and SECRET not in " ".join(line)
+
+
+def test_a_variable_that_is_only_named_is_this_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envbuild, "own_variables", set())
+    monkeypatch.setenv("MINE", "1")
+    assert wishing.variables(["MINE", "B=2=3", "C="]) == ("MINE=1", "B=2=3", "C=")
+    monkeypatch.setenv("ENVBUILD_VALUES", json.dumps({"MINE": "node", "HF_TOKEN": SECRET}))
+    assert wishing.variables(["MINE", "HF_TOKEN"]) == ("MINE=node", f"HF_TOKEN={SECRET}")
+    assert "ENVBUILD_VALUES" in envbuild.own_variables, "no child of this program's inherits it"
+    for wrong, said in (("=3", "it is not NAME=VALUE"), ("NO_SUCH_ONE", "there is no such variable here")):
+        with pytest.raises(InputError, match=said):
+            wishing.variables([wrong])

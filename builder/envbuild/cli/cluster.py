@@ -27,7 +27,8 @@ from envbuild.events import Note, WorkDone
 if TYPE_CHECKING:
     from envbuild.executors import Run, RunFolder
     from envbuild.executors.follow import Ending
-    from envbuild.pipeline.cluster import Planned, Result
+    from envbuild.pipeline.cluster import Result
+    from envbuild.pipeline.planned import Planned
     from envbuild.pipeline.workbench import Workbench
     from envbuild.pipeline.works import Work
 

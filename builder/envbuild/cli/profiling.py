@@ -201,12 +201,13 @@ def profile(
         raise InputError(f"--accelerator: '{accelerator}' is none", hint="Say cpu or cuda.")
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as bench:
         from envbuild.pipeline import profiling
+        from envbuild.pipeline.profile_wish import told
 
         if python is not None:
             argv, config, _ = profiling.python_argv(python, accelerator, wish)
             profiling.notes(bench, config)
             if dry_run:
-                _plan(argv, config.values, as_json=json)
+                _plan(told(argv), config.values, as_json=json)
                 return
             name, measured = Path(python).name, profiling.profile_python(bench, python, accelerator, wish)
         else:

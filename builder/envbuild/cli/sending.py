@@ -32,6 +32,7 @@ def profile(
 ) -> None:
     """Measure on a node whose engine has the image."""
     from envbuild.pipeline.cluster import row_of
+    from envbuild.pipeline.profile_wish import given
     from envbuild.pipeline.works import Work
 
     _need_name(bench, image)
@@ -39,7 +40,7 @@ def profile(
     _need_config(bench, wish, row)
     # Behind -- stands a command of the user's own.
     argv = ("profile", *_options(bench, ctx), "--json", image)
-    work = Work(name=image, row=row, argv=argv, inputs=_inputs(wish))
+    work = Work(name=image, row=row, argv=argv, inputs=_inputs(wish), values=given(wish))
     cluster.carry_out(bench, "profile", [work], how, out=out.expanduser().absolute() if out is not None else None)
 
 
@@ -84,6 +85,7 @@ def compare(
     """Launch two images in turns on one node, whose engine has both."""
     from envbuild.cli.launching import are_images
     from envbuild.pipeline.cluster import one_row
+    from envbuild.pipeline.profile_wish import given
     from envbuild.pipeline.works import Work
 
     if not are_images(base):
@@ -94,7 +96,8 @@ def compare(
     for wish in wishes:
         _need_config(bench, wish, row)
     argv = ("compare", *_options(bench, ctx), "--json", "--", base, candidate)
-    work = Work(name=f"{base} {candidate}", row=row, argv=argv, inputs=_inputs(wishes[0]))
+    values = given(wishes[0])
+    work = Work(name=f"{base} {candidate}", row=row, argv=argv, inputs=_inputs(wishes[0]), values=values)
     cluster.carry_out(bench, "compare", [work], how)
 
 
@@ -140,6 +143,8 @@ def typed(ctx: typer.Context) -> Iterator[str]:
         if isinstance(value, bool):
             yield from [name] if value else []
             continue
+        if param.name == "env":  # what everybody may read: the values go another way
+            value = [each.partition("=")[0] for each in value]
         for each in value if isinstance(value, (list, tuple)) else (value,):
             yield f"{name}={each.expanduser().absolute() if isinstance(each, Path) else each}"
 
@@ -147,8 +152,11 @@ def typed(ctx: typer.Context) -> Iterator[str]:
 def _inputs(wish: Wish) -> tuple[Input, ...]:
     import json
 
+    from envbuild.collector import secrets
     from envbuild.pipeline.works import Input
 
     if wish.ds_config is None:
         return ()
-    return (Input(option="--ds-config", name="ds_config.json", text=json.dumps(wish.ds_config, indent=2) + "\n"),)
+    # Nothing trains with what looks like a secret; the node need not know of it.
+    public = secrets.config(wish.ds_config)
+    return (Input(option="--ds-config", name="ds_config.json", text=json.dumps(public, indent=2) + "\n"),)

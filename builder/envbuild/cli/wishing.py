@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,11 +63,33 @@ def wish(**said: Any) -> Wish:
             raise InputError(f"--pass: '{name}' is none", hint=f"Say {', '.join(PASSES[:-1])} or {PASSES[-1]}.")
     if said["model"] not in MODELS:
         raise InputError(f"--model: '{said['model']}' is none", hint=f"Say one of {', '.join(MODELS)}.")
-    for setting in said["env"] or ():
-        if not setting.partition("=")[0] or "=" not in setting:
-            raise InputError(f"--env {setting}: it is not NAME=VALUE")
-    said["env"], said["settings"] = tuple(said["env"] or ()), tuple(said["settings"] or ())
+    said["env"], said["settings"] = variables(said["env"]), tuple(said["settings"] or ())
     return Wish(passes=tuple(dict.fromkeys(passes)), ds_config=store.read_json(path) if path else None, **said)
+
+
+def variables(settings: Iterable[str] | None) -> tuple[str, ...]:
+    """``--env``, each with its value: of one that is only named, this program's own.
+
+    Raises:
+        InputError: One is no variable, or there is none of that name.
+    """
+    from envbuild import VALUES_VARIABLE, own_variables
+    from envbuild.errors import InputError
+
+    # On a node: what was said where the run was submitted.
+    known = {**os.environ, **json.loads(os.environ.get(VALUES_VARIABLE, "{}"))}
+    own_variables.add(VALUES_VARIABLE)
+    found = []
+    for setting in settings or ():
+        name, equals, _ = setting.partition("=")
+        if not name:
+            raise InputError(f"--env {setting}: it is not NAME=VALUE", hint="Or NAME alone, for what it is here.")
+        if not equals and name not in known:
+            raise InputError(
+                f"--env {name}: there is no such variable here", hint=f"Say --env {name}=VALUE, or: export {name}=VALUE"
+            )
+        found.append(setting if equals else f"{name}={known[name]}")
+    return tuple(found)
 
 
 def slow(text: str) -> tuple[float, int | None]:

@@ -87,6 +87,8 @@ def run_options(spec: ContainerSpec, gpus: tuple[str, ...]) -> tuple[str, ...]:
         argv += ["--tmpfs", f"{target}:{options}" if options else target]
     for key, value in spec.env:
         argv += ["--env", f"{key}={value}"]
+    for key, _ in spec.private:
+        argv += ["--env", key]
     for key, value in spec.labels:
         argv += ["--label", f"{key}={value}"]
     if spec.argv:
@@ -124,7 +126,7 @@ def create_payload(spec: ContainerSpec) -> dict[str, object]:
         host["SecurityOpt"] = ["no-new-privileges"]
     payload: dict[str, object] = {
         "Image": spec.image,
-        "Env": [f"{key}={value}" for key, value in spec.env],
+        "Env": [f"{key}={value}" for key, value in (*spec.env, *spec.private)],
         "Labels": dict(spec.labels),
         "AttachStdout": True,
         "AttachStderr": True,

@@ -120,7 +120,11 @@ def _once(client: Client, spec: ContainerSpec, timeout: float | None, sink: Sink
     began = time.monotonic()
     try:
         code, late = process.watch(
-            argv, on_data=streams.keep, timeout=timeout, stop=lambda: _quietly(client, "kill", name)
+            argv,
+            on_data=streams.keep,
+            timeout=timeout,
+            stop=lambda: _quietly(client, "kill", name),
+            env=dict(spec.private),
         )
         seconds = time.monotonic() - began
         streams.finish()

@@ -52,6 +52,8 @@ class ContainerSpec:
 
     Attributes:
         image: Name or id.
+        private: Variables whose values stand on no command line: the client that starts it gets them from its own
+            environment.
         argv: The whole command; the image's own entrypoint is then out of the game, so that what runs is
             what is written here. Empty: whatever the image runs by itself.
         tmpfs: Target and options, such as ``("/tmp", "rw,exec,size=64m")``; Docker's default is noexec.
@@ -71,6 +73,7 @@ class ContainerSpec:
     image: str
     argv: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    private: tuple[tuple[str, str], ...] = ()
     mounts: tuple[Mount, ...] = ()
     tmpfs: tuple[tuple[str, str], ...] = ()
     user: str | None = None

@@ -12,6 +12,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from envbuild import VALUES_VARIABLE
+
 PLACE = "/run/envbuild-inside"
 # What a rank has to be told, and what it says of itself.
 _TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLURMD_NODENAME")
@@ -30,6 +32,7 @@ class Launch:
         interface: The network interface that nodes reach one another by; the libraries choose without it.
         host: Docker's endpoint on the nodes; without it they look for it as envbuild does.
         said: The folder for what the ranks say.
+        values: The file with values of variables that the command needs, where it needs any.
         ports: Where the ports begin that ranks meet at: two launches of one job do not want the same.
     """
 
@@ -45,6 +48,7 @@ class Launch:
     host: str | None = None
     said: str = "ranks"
     ports: int = 20000
+    values: Path | None = None
 
     @property
     def world(self) -> int:
@@ -52,9 +56,9 @@ class Launch:
         return self.nodes * self.per_node
 
 
-def again(launch: Launch, argv: tuple[str, ...], *, said: str, ports: int) -> Launch:
+def again(launch: Launch, argv: tuple[str, ...], *, said: str, ports: int, values: Path | None = None) -> Launch:
     """The same ranks with another program, later in the same job."""
-    return dataclasses.replace(launch, argv=argv, said=said, ports=ports)
+    return dataclasses.replace(launch, argv=argv, said=said, ports=ports, values=values)
 
 
 def gpus_of(gres: str | None) -> int:
@@ -68,6 +72,8 @@ def srun(launch: Launch, script: Path) -> tuple[str, ...]:
     own: tuple[str, ...] = ()
     if launch.container == "pyxis":
         mounts = f"{launch.inside}:{PLACE}:ro,{script}:{script}:ro"
+        # The script runs in the container.
+        mounts += f",{launch.values}:{launch.values}:ro" if launch.values else ""
         own = (f"--container-image={launch.image}", f"--container-mounts={mounts}", "--no-container-mount-home")
     return (
         "srun", f"--nodes={launch.nodes}", f"--ntasks-per-node={launch.per_node}", "--kill-on-bad-exit=1",
@@ -99,6 +105,13 @@ def rank(launch: Launch) -> str:
     if launch.interface:
         lines += [f"export GLOO_SOCKET_IFNAME={launch.interface} NCCL_SOCKET_IFNAME={launch.interface}"]
         names = (*_TOLD, "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    if launch.values:
+        # On no command line, which every user of the node can read: the engine's client hands it on by its name.
+        lines += [f'{VALUES_VARIABLE}="$(cat {shlex.quote(str(launch.values))})"', f"export {VALUES_VARIABLE}"]
+        if launch.container == "apptainer":
+            lines.append(f'export APPTAINERENV_{VALUES_VARIABLE}="${VALUES_VARIABLE}"')
+        else:
+            names = (*names, VALUES_VARIABLE)
     return "\n".join((*lines, f"exec {_container(launch, names)}")) + "\n"
 
 

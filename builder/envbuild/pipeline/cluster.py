@@ -13,42 +13,15 @@ from envbuild import __version__, evidence, store
 from envbuild.errors import EnvbuildError, InputError
 from envbuild.events import Note
 from envbuild.evidence.record import MAX_BYTES
-from envbuild.executors import Attempt, Run, RunFolder, Submission, new_id, queue, slurm
+from envbuild.executors import Attempt, Run, RunFolder, Submission, new_id, queue, slurm, values
 from envbuild.executors.follow import Ending, Follower
 from envbuild.model import Environment
+from envbuild.pipeline.planned import Planned
 from envbuild.pipeline.workbench import Workbench
 from envbuild.pipeline.works import Work
 
 # Of what a command said that left no document.
 _TAIL = 15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A run that can be submitted: its folder, its scripts by name, and what Slurm will be told.
-
-    Attributes:
-        scripts: One for each submission, in their order.
-        files: What the scripts need besides.
-    """
-
-    folder: RunFolder
-    run: Run
-    scripts: tuple[tuple[str, str], ...]
-    files: tuple[tuple[str, str], ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
-        return {
-            "run": self.run.id,
-            "folder": str(self.folder.path),
-            "tasks": [{"name": task.name, "argv": list(task.argv)} for task in self.run.tasks],
-            "submissions": [
-                {"tasks": list(each.tasks), "argv": list(each.argv), "script": text}
-                for each, (_, text) in zip(self.run.submissions, self.scripts, strict=True)
-            ],
-            "files": dict(self.files),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +106,9 @@ def plan(
     text = slurm.script(folder.path, called, where.setup)
     scripts = tuple((each.script, text) for each in submissions)
     files = tuple(file for number, work in enumerate(works) for file in work.files(number))
-    return Planned(folder=folder, run=run.model_copy(update={"submissions": submissions}), scripts=scripts, files=files)
+    wanted_values = {number: work.values for number, work in enumerate(works) if work.values}
+    run = run.model_copy(update={"submissions": submissions})
+    return Planned(folder=folder, run=run, scripts=scripts, files=files, values=wanted_values)
 
 
 def begin(bench: Workbench, planned: Planned) -> Run:
@@ -151,6 +126,8 @@ def begin(bench: Workbench, planned: Planned) -> Run:
         store.write_atomic(folder.path / name, text)
     done: list[Submission] = []
     try:
+        for number, each_values in planned.values.items():
+            values.write(folder.path, number, each_values)
         for each in run.submissions:
             job = queue.submit(each.argv, lambda line: bench.sink(Note(message=f"sbatch: {line}", level="warning")))
             done.append(each.model_copy(update={"job": job}))
@@ -204,6 +181,7 @@ def follow(
 
 def home(folder: RunFolder, run: Run, number: int, ending: Ending) -> Result:
     """What came of a task, its evidence in this host's store."""
+    values.remove(folder.path, number)
     attempt = ending.attempt
     if attempt is None:
         return Result(name=run.tasks[number].name, ending=ending)
@@ -225,6 +203,8 @@ def home(folder: RunFolder, run: Run, number: int, ending: Ending) -> Result:
 def cancel(folder: RunFolder, run: Run) -> None:
     """End what has not ended; whoever follows the run hears how."""
     queue.cancel(recover(folder, run).jobs)
+    for number in range(len(run.tasks)):
+        values.remove(folder.path, number)
 
 
 def _adopt(folder: RunFolder, attempt: Attempt) -> dict[str, Path]:

@@ -18,6 +18,7 @@ from envbuild.executors.ranks import Launch
 from envbuild.model import Environment, Finding, Severity
 from envbuild.pipeline import cluster
 from envbuild.pipeline.names import names
+from envbuild.pipeline.planned import Planned
 from envbuild.pipeline.prepare import prepare
 from envbuild.pipeline.sizes import parse_size
 from envbuild.pipeline.workbench import Workbench
@@ -49,7 +50,7 @@ def plan(
     timeout: float,
     program: tuple[str, ...],
     now: datetime.datetime,
-) -> cluster.Planned:
+) -> Planned:
     """A run of one job over several nodes. Writes nothing.
 
     Raises:
@@ -105,9 +106,7 @@ def files_of(launch: Launch) -> tuple[tuple[str, str], ...]:
     return ("rank.sh", ranks.rank(launch)), (f"inside/{PROGRAM}", program_text())
 
 
-def over_nodes(
-    planned: cluster.Planned, launch: Launch, argv: tuple[str, ...], files: tuple[tuple[str, str], ...]
-) -> cluster.Planned:
+def over_nodes(planned: Planned, launch: Launch, argv: tuple[str, ...], files: tuple[tuple[str, str], ...]) -> Planned:
     """A run of one task that gets several nodes; ``argv`` is what envbuild does on the first of them."""
     (array,) = planned.run.submissions
     *head, script = array.argv

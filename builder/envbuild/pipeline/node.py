@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from envbuild import EVENTS_VARIABLE, __version__, evidence, process, store
+from envbuild import EVENTS_VARIABLE, VALUES_VARIABLE, __version__, evidence, process, store
 from envbuild.errors import ENGINE, INTERRUPTED, EngineError, InputError
-from envbuild.executors import Attempt, Ended, Node, RunFolder
+from envbuild.executors import Attempt, Ended, Node, RunFolder, values
 from envbuild.executors.runs import Seen
 from envbuild.executors.slurm import ATTEMPTS
 
@@ -44,14 +44,15 @@ def carry_out(folder: RunFolder, environ: Mapping[str, str]) -> int:
     done = _done_before(attempt)
     if done is not None or attempt.number > ATTEMPTS:
         code = done.code if done is not None else ENGINE
+        values.remove(folder.path, number)
         attempt.end(Ended(code=code, how="refused" if done is None else "ended", ended=_now()))
         return code
     home = run.home or folder.shared / "nodes" / name
     began = time.time()
     how, code = "ended", ENGINE
     try:
-        code = _run((*run.program, *run.tasks[number].argv), attempt, home)
-    except EngineError as error:
+        code = _run((*run.program, *run.tasks[number].argv), attempt, home, values.read(folder.path, number))
+    except (EngineError, InputError) as error:
         attempt.said.write_text(f"error: {error.message}\n", encoding="utf-8")
     except TimeUp:
         how, code = "late", ENGINE
@@ -60,14 +61,18 @@ def carry_out(folder: RunFolder, environ: Mapping[str, str]) -> int:
         how, code = "told", INTERRUPTED
         raise
     finally:
+        # After somebody has told it to end, Slurm may do it once more: whoever follows the run knows.
+        if how != "told" or attempt.number >= ATTEMPTS:
+            values.remove(folder.path, number)
         attempt.end(Ended.model_validate(
             {"code": code, "how": how, "ended": _now(), "evidence": tuple(_gather(attempt, home, began))}
         ))  # fmt: skip
     return code
 
 
-def _run(argv: tuple[str, ...], attempt: Attempt, home: Path) -> int:
+def _run(argv: tuple[str, ...], attempt: Attempt, home: Path, own: str | None) -> int:
     env = {store.HOME_VARIABLE: str(home), EVENTS_VARIABLE: str(attempt.events), "NO_COLOR": "1"}
+    env |= {VALUES_VARIABLE: own} if own is not None else {}
     code = process.record(argv, stdout=attempt.result, stderr=attempt.said, env=env, grace=_GRACE_SECONDS)
     if code < 0:
         with attempt.said.open("a", encoding="utf-8") as said:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +49,6 @@ def wish_of(made: Made) -> Wish:
 def hidden(made: Made) -> tuple[str, ...]:
     """The variables whose values are kept nowhere: without them it cannot be started as it was."""
     return tuple(name for name, _, value in (each.partition("=") for each in made.env) if value == HIDDEN)
-
-
-def without_values(settings: Iterable[str]) -> tuple[str, ...]:
-    """Variables for people, whoever looks on: their names alone."""
-    return tuple(f"{each.partition('=')[0]}={HIDDEN}" for each in settings)
 
 
 def _shown(setting: str) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import envbuild
+from envbuild import VALUES_VARIABLE
+from envbuild.collector.secrets import SECRET as HIDDEN
 from envbuild.errors import EngineError
 from envbuild.judge.suite import probes_folder
 from envbuild.pipeline.gates import ALL
@@ -111,12 +114,30 @@ def argv_of(
         if milliseconds:
             argv += [name, f"{milliseconds:g}", who, str(-1 if rank is None else rank)]
     for setting in wish.env:
-        argv += ["--env", setting]
+        argv += ["--env", setting.partition("=")[0]]
     if nvml:
         argv += ["--nvml", nvml]
     if wish.unobserved:
         argv.append("--unobserved")
     return tuple(argv)
+
+
+def given(wish: Wish) -> dict[str, str]:
+    """The variables for the ranks."""
+    return dict(each.partition("=")[::2] for each in wish.env)
+
+
+def values_of(wish: Wish) -> tuple[tuple[str, str], ...]:
+    """The variable that brings the values of ``wish.env`` to the profiler, whose command line has their names."""
+    return ((VALUES_VARIABLE, json.dumps(given(wish))),) if wish.env else ()
+
+
+def told(argv: Iterable[str]) -> tuple[str, ...]:
+    """A command line for people: a variable whose value is not on it has ``***``."""
+    found: list[str] = []
+    for word in argv:
+        found.append(f"{word}={HIDDEN}" if found and found[-1] == "--env" and "=" not in word else word)
+    return tuple(found)
 
 
 def nvml_file() -> Path | None:

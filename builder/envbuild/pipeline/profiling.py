@@ -32,7 +32,16 @@ from envbuild.pipeline.measured import About, measurement_of, of_kind, read_line
 from envbuild.pipeline.prepare import FindingsError, errors
 from envbuild.pipeline.profile_made import made_of
 from envbuild.pipeline.profile_told import Told
-from envbuild.pipeline.profile_wish import MODELS, Wish, argv_of, nvml_file, profiler_folder, profiler_hash
+from envbuild.pipeline.profile_wish import (
+    MODELS,
+    Wish,
+    argv_of,
+    nvml_file,
+    profiler_folder,
+    profiler_hash,
+    told,
+    values_of,
+)
 from envbuild.pipeline.runs import running
 from envbuild.pipeline.smoking import outcome_of, smoke_spec
 from envbuild.pipeline.training_config import TrainingConfig, training_config
@@ -95,13 +104,13 @@ def image_spec(subject: Subject, wish: Wish, run: Run) -> ContainerSpec:
         mounts.append(Mount(source=wish.disk, target="/run/disk", read_only=False))
         # What it leaves there when it is killed is the user's own to remove.
         env["TMPDIR"], user = "/run/disk", f"{os.getuid()}:{os.getgid()}"
-    return dataclasses.replace(spec, mounts=tuple(mounts), env=tuple(env.items()), user=user)
+    return dataclasses.replace(spec, mounts=tuple(mounts), env=tuple(env.items()), user=user, private=values_of(wish))
 
 
 def foreseen(bench: Workbench, subject: Subject, wish: Wish) -> tuple[str, ...]:
     """The command line that starts just that container; its name of this run is another one in every run."""
     spec = image_spec(subject, wish, Run(store.home() / "runs", bench.cache / "contexts", bench.engine.endpoint))
-    return bench.engine.run_line(spec)
+    return told(bench.engine.run_line(spec))
 
 
 def profile_image(bench: Workbench, subject: Subject, wish: Wish) -> Measurement:
@@ -192,7 +201,7 @@ def _streamed(argv: tuple[str, ...], wish: Wish, heard: Sink) -> Outcome:
     code, late = 137, False
     with tempfile.TemporaryDirectory(prefix="envbuild-host-") as scratch:
         # The user's own compiled extensions are neither used nor touched.
-        env = {"TORCH_EXTENSIONS_DIR": f"{scratch}/extensions"}
+        env = {"TORCH_EXTENSIONS_DIR": f"{scratch}/extensions", **dict(values_of(wish))}
         if wish.disk:
             env["TMPDIR"] = str(wish.disk.absolute())
         try:

@@ -10,13 +10,14 @@ from typing import Literal
 from pydantic import ValidationError
 
 from envbuild.errors import InputError
-from envbuild.executors import ranks
+from envbuild.executors import ranks, values
 from envbuild.judge.suite import probes_folder
 from envbuild.model import Frozen, Line
 from envbuild.pipeline import cluster, collective
 from envbuild.pipeline.gates import ALL
+from envbuild.pipeline.planned import Planned
 from envbuild.pipeline.profile_made import made_of
-from envbuild.pipeline.profile_wish import PROBES, Pass, Wish, argv_of, nvml_file, profiler_folder
+from envbuild.pipeline.profile_wish import PROBES, Pass, Wish, argv_of, given, nvml_file, profiler_folder
 from envbuild.pipeline.training_config import training_config
 from envbuild.pipeline.workbench import Workbench
 from envbuild.pipeline.works import Work
@@ -72,7 +73,7 @@ def plan(
     program: tuple[str, ...],
     now: datetime.datetime,
     out: Path | None = None,
-) -> cluster.Planned:
+) -> Planned:
     """A run of one job over several nodes. Writes nothing.
 
     Raises:
@@ -89,7 +90,8 @@ def plan(
             "an offload to a disk is measured on one node", hint="Leave --nodes out, or offload to the cpu."
         )
     planned = cluster.plan(
-        bench, "profile", [Work(name=image, row=env.name, argv=())], program=program, now=now, out=out
+        bench, "profile", [Work(name=image, row=env.name, argv=(), values=given(wish))], program=program, now=now,
+        out=out,
     )  # fmt: skip
     folder = planned.folder.path
     limit = min(wish.timeout, _CHECK_SECONDS)
@@ -99,7 +101,8 @@ def plan(
         wish, config, env.accelerator, check.world, python=collective.PYTHON, place=f"{ranks.PLACE}/profiler",
         probes=f"{ranks.PLACE}/probes", nvml=f"{ranks.PLACE}/pynvml.py" if nvml else "",
     )  # fmt: skip
-    train = ranks.again(check, (*argv, "--join", str(check.per_node)), said=SAID, ports=_PORTS)
+    named = values.path_of(folder, 0) if wish.env else None
+    train = ranks.again(check, (*argv, "--join", str(check.per_node)), said=SAID, ports=_PORTS, values=named)
     spread = Spread(
         image=check.image, row=env.name, container=check.container, accelerator=env.accelerator, world=check.world,
         nodes=nodes, seed=seed, patience=limit, timeout=wish.timeout, check=ranks.srun(check, folder / "rank.sh"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from envbuild.executors import Task
@@ -31,12 +32,14 @@ class Work:
         argv: The arguments of envbuild.
         row: The row that it is for: that decides which nodes will do; None where it is not known.
         inputs: What it reads; a copy goes along in the run's folder.
+        values: Of variables that ``argv`` names: they go another way, since everybody can read a command line.
     """
 
     name: str
     argv: tuple[str, ...]
     row: str | None = None
     inputs: tuple[Input, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
 
     def task(self, number: int, folder: Path) -> Task:
         """The same as a task of a run."""

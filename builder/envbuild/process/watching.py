@@ -22,6 +22,7 @@ def watch(
     on_data: Callable[[int, bytes], None],
     timeout: float | None,
     stop: Callable[[], object],
+    env: Mapping[str, str] | None = None,
 ) -> tuple[int, bool]:
     """Run a program and hand over its two streams as they come: 1 and stdout's bytes, 2 and stderr's.
 
@@ -31,7 +32,7 @@ def watch(
     Raises:
         EngineError: The program does not exist.
     """
-    child = start(argv)
+    child = start(argv, env=env)
     late = _heard(child, on_data, timeout, stop)
     return child.returncode, late
 

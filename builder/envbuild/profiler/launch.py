@@ -23,6 +23,8 @@ import tempfile
 import time
 
 SCHEMA = "envbuild.probe.profile/1"
+# A command line can be read by every user of the host: it has names only.
+VALUES = "ENVBUILD_VALUES"
 PASSES = ("timing", "comms", "trace", "parity")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _COLLECTIVE_SECONDS = (20.0, 60.0)
@@ -103,7 +105,7 @@ def _rank_class(zero3):
     return Rank
 
 
-def _measure(options, config, parts, scratch, print_line):
+def _measure(options, config, values, parts, scratch, print_line):
     common, zero3, sampling = parts
     place = _joined(options)
     wanted = 1 if place else options.ranks or zero3._visible_gpus(min(120.0, options.timeout))
@@ -134,7 +136,7 @@ def _measure(options, config, parts, scratch, print_line):
                 environment["OMP_NUM_THREADS"] = str(options.threads)
             environment.setdefault("NCCL_DEBUG", "INFO")
             environment.setdefault("NCCL_DEBUG_FILE", os.path.join(scratch, "nccl-%p.log"))
-            environment.update(item.partition("=")[::2] for item in options.env)
+            environment.update((name, values[name]) for name in options.env)
             rank.start(passed, environment)
         if not options.unobserved:
             sampler.start()
@@ -207,7 +209,9 @@ def _options():
     parser.add_argument("--straggle", type=float, default=0.0, help="milliseconds more in each forward pass")
     parser.add_argument("--straggler", type=int, default=-1, help="the rank that is slower; -1: all")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--env", action="append", default=[], help="NAME=VALUE for the ranks")
+    parser.add_argument(
+        "--env", action="append", default=[], help="NAME for the ranks; {} has its value".format(VALUES)
+    )
     parser.add_argument("--nvml", default="", help="nvidia-ml-py's pynvml.py")
     parser.add_argument("--join", type=int, default=0, help="one rank of many; so many are on each node")
     parser.add_argument("--unobserved", action="store_true", help="whole steps only: what measuring costs")
@@ -216,8 +220,18 @@ def _options():
     return parser.parse_args()
 
 
+def _values(names):
+    """Of each variable its value; no child inherits them all together."""
+    values = json.loads(os.environ.pop(VALUES, "{}"))
+    missing = [name for name in names if name not in values]
+    if missing:
+        sys.exit("launch.py: {} has no value for {}".format(VALUES, ", ".join(missing)))
+    return values
+
+
 def main():
     options = _options()
+    values = _values(options.env)
     if options.accelerator == "cpu" and options.ranks < 1 and not options.join:
         options.ranks = 2
     common, zero3, surroundings = (_load(name, options.probes) for name in ("common", "zero3", "surroundings"))
@@ -231,7 +245,7 @@ def main():
     scratch, end, error = None, {"ranks": []}, None
     try:
         scratch = tempfile.mkdtemp(prefix="envbuild-profile-")
-        end = _measure(options, json.loads(options.config), (common, zero3, _load("sampling", _HERE)), scratch,
+        end = _measure(options, json.loads(options.config), values, (common, zero3, _load("sampling", _HERE)), scratch,
                        print_line)  # fmt: skip
     except (Exception, SystemExit, KeyboardInterrupt) as stopped:
         error = common.describe(stopped)
