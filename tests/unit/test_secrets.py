@@ -160,9 +160,14 @@ def test_a_measurement_its_key_and_a_report_have_none(tmp_path: Path) -> None:
     assert SECRET not in repr(judged.key(found, None, "m"))
     # A file that somebody else wrote, or an envbuild before this one.
     path = tmp_path / "m.json"
-    old = {"origin": {"kind": "probe", "made": {"ds_config": GIVEN}}, "config": GIVEN, "launches": [{}]}
+    key = {"config": config_hash(GIVEN)}
+    old = {"key": key, "origin": {"kind": "probe", "made": {"ds_config": GIVEN}}, "config": GIVEN, "launches": [{}]}
     path.write_text(json.dumps({"schema": "envbuild.profile/1", "measurement": old}))
     assert SECRET not in repr(files.read(path))
+    assert files.read(path).key.config == found.key.config, "of the same settings, as it is measured today"
+    old["key"] = {"config": "another program's"}
+    path.write_text(json.dumps({"schema": "envbuild.profile/1", "measurement": old}))
+    assert files.read(path).key.config == "another program's"
 
 
 def test_a_log_is_read_without_them(tmp_path: Path) -> None:

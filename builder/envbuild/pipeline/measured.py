@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from envbuild.profile.document import (
     Origins,
     StructuralCollective,
     Structure,
+    config_hash,
 )
 
 SCHEMA = "envbuild.probe.profile/1"
@@ -119,11 +119,6 @@ def _span(reports: Sequence[Mapping[str, Any]]) -> float | None:
     """From the first rank's start of a pass to the last one's end."""
     ends = [line["ended"] for line in reports if line.get("ended") is not None]
     return max(0.0, max(ends) - min(line["started"] for line in reports)) if len(ends) == len(reports) else None
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) of a resolved ds_config: equal settings are equal hashes."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _threads(ranks: Sequence[Mapping[str, Any]]) -> list[str]:

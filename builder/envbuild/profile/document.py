@@ -7,6 +7,9 @@ sizes are bytes, rates are bytes per second.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
@@ -23,6 +26,11 @@ Origin = Literal["probe", "command", "log", "comms-log", "trace", "nsys"]
 # A ds_config may hold what JSON has no word for: ``1e999``, and what DeepSpeed made of it. Others read this document:
 # there are no monitors and no secrets in it, whoever wrote the file.
 Config = Annotated[dict[str, Any], AfterValidator(in_words), AfterValidator(secrets.config)]
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of a resolved ds_config: equal settings are equal hashes."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 class Unavailable(Frozen):
@@ -271,6 +279,15 @@ class Measurement(Frozen):
     config: Config | None = None
     launches: Annotated[tuple[Launch, ...], Field(min_length=1)]
     notes: tuple[Line, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hashed(cls, value: Any) -> Any:
+        """Of a file that was written with monitors the key follows, or it would be another one's than today's."""
+        config, key = (value.get(name) if isinstance(value, dict) else None for name in ("config", "key"))
+        if isinstance(config, dict) and isinstance(key, dict) and key.get("config") == config_hash(config):
+            return {**value, "key": {**key, "config": config_hash(secrets.config(in_words(config)))}}
+        return value
 
 
 class Document(Frozen):
