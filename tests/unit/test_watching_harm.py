@@ -104,6 +104,16 @@ def test_a_rank_that_ended_unseen_is_told_when_the_command_fails() -> None:
     assert guess.died(replace(gone, exit_code=-9), 3.0, sure=False) == [] and guess.close(0, 4.0) == []
 
 
+def test_of_ranks_that_one_look_found_gone_none_is_named_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Alert] = []
+    watch = Watch(os.getpid(), None, Wish(), said.append, lambda: None)
+    gone = [RankSeen(rank=rank, pid=rank + 10, state="") for rank in (0, 1)]
+    monkeypatch.setattr(watch._sight, "ended", lambda: [gone.pop(0) for _ in range(len(gone))])
+    watch.close(1)
+    assert [(alert.kind, alert.rank) for alert in said] == [("rank-died", None)]
+    assert "one of the ranks 0, 1 ended first" in said[0].message
+
+
 def test_a_log_is_followed_from_its_end_and_through_being_cut_off_and_replaced(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_bytes(b"old line\n" * 100_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import typer
@@ -54,6 +53,8 @@ def _is_folder(path: Path) -> bool:
 
 
 def _try(param: typer.CallbackParam, value: Path, place: Path) -> None:
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir=place):
             pass

@@ -84,7 +84,7 @@ class Watch:
         self, root: int, folder: Path | None, wish: Wish, tell: Callable[[Alert], None], stop: Callable[[], None]
     ) -> None:
         self._began = time.monotonic()
-        self._folder, self._wish, self._tell, self._stop = folder, wish, tell, stop
+        self._root, self._folder, self._wish, self._tell, self._stop = root, folder, wish, tell, stop
         self._printed: deque[Printed] = deque(maxlen=100_000)
         self._words = (Words(self._printed.append, self.now), Words(self._printed.append, self.now))
         self._sight = Sight(root, folder, self._words)
@@ -130,9 +130,10 @@ class Watch:
             self.cannot("cannot-look", f"a look at the training failed: {type(error).__name__}: {error}")
 
     def _beat(self) -> None:
+        at = self.now()
         for dead in self._sight.ended():
             kernel = self._sight.kernel(dead.pid) if dead.exit_code == -signal.SIGKILL else ""
-            self._died(dead, kernel)
+            self._died(dead, at, kernel)
         self._listen()
         if self.now() < self._next:
             return
@@ -142,11 +143,14 @@ class Watch:
 
     def close(self, code: int | None = None) -> Watched:
         """The training has ended, with this exit code; None where that cannot be seen."""
+        at = self.now()
         for dead in self._sight.ended():
-            self._died(dead, "")
+            if dead.pid == self._root and code is not None:
+                dead = replace(dead, exit_code=code if code <= 128 else 128 - code)
+            self._died(dead, at)
         self._listen()
         if not self._stopped:
-            self._say(self._deaths.close(code, self.now()))
+            self._say(self._deaths.close(code, at))
         ranks = self._tick.ranks if self._tick else ()
         steps = max([self._count(), *(rank.step or 0 for rank in ranks)])
         last = self._learning.last
@@ -254,10 +258,10 @@ class Watch:
         while time.monotonic() < until and not all((self._folder / f"stack-{rank}.txt").is_file() for rank in able):
             time.sleep(0.1)
 
-    def _died(self, dead: RankSeen, kernel: str) -> None:
+    def _died(self, dead: RankSeen, at: float, kernel: str = "") -> None:
         if not self._stopped:
             ooms, sure = self._sight.ooms(), not self._sight.guessed
-            self._say(self._deaths.died(dead, self.now(), ooms=ooms, kernel=kernel, sure=sure))
+            self._say(self._deaths.died(dead, at, ooms=ooms, kernel=kernel, sure=sure))
 
     def cannot(self, kind: str, message: str) -> None:
         """Say once that watching itself is in want of something."""
@@ -291,6 +295,3 @@ class Watch:
         pairs = list(self._numbers)[1:]
         paces = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in itertools.pairwise(pairs) if b[1] > a[1]]
         return median(paces) if paces else None
-
-
-__all__ = ["Watch", "Watched", "Wish"]
