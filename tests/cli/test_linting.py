@@ -239,3 +239,12 @@ def test_a_model_that_is_a_pipe_nobody_writes_to_is_refused(cli: Any, wrong: Pat
     os.mkfifo(tmp_path / "config.json")
     for name in (tmp_path, tmp_path / "config.json"):
         assert cli("lint", str(wrong), "--model-config", str(name)).code == 2
+
+
+def test_a_secret_in_a_file_is_not_repeated(cli: Any, project: Path) -> None:
+    given = {"comet": {"api_key": ["hunter2"], "samples_log_interval": "x"}, "hf_token": "hunter2"}
+    (project / "ds.json").write_text(json.dumps(given))
+    for options in ((), ("--json",), ("--sarif", "-")):
+        done = cli("lint", "ds.json", *options)
+        assert done.code == 1 and "*** is a list" in done.out
+        assert "hunter2" not in done.out + done.err, options

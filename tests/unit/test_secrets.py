@@ -268,3 +268,11 @@ def test_a_variable_that_is_only_named_is_this_programs_own(monkeypatch: pytest.
     for wrong, said in (("=3", "it is not NAME=VALUE"), ("NO_SUCH_ONE", "there is no such variable here")):
         with pytest.raises(InputError, match=said):
             wishing.variables([wrong])
+
+
+def test_a_lint_points_at_its_place_and_does_not_repeat_it() -> None:
+    line = f'{{"comet": {{"api_key": ["{SECRET}"], "note": "a: b"}}, "hf_token": "{SECRET}", "x": 1}}'
+    black = secrets.blackened(line)
+    assert len(black) == len(line) and SECRET not in black and '"note": "a: b"' in black and black.endswith('"x": 1}')
+    for text in ('"a":' * 9_000, '"' * 9_000, '"token": "' * 4_000):
+        assert len(secrets.blackened(text)) == len(text)

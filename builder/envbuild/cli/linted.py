@@ -171,10 +171,12 @@ def _print(document: Document, judged: Judged, *, narrated: bool) -> None:
 
 
 def _excerpt(document: Document, judged: Judged, colour: str, out: object) -> Sequence[str]:
-    """The line with a mark under what is meant."""
+    """The line with a mark under what is meant; what looks like a secret is no part of what is printed."""
+    from envbuild.collector import secrets
+
     place = judged.place
     assert place is not None
-    line = document.line(place.line)
+    line = secrets.blackened(document.line(place.line))
     room = max(30, output.width() - len(str(place.line)) - 4)
     begin = 0 if len(line) <= room else max(0, min(place.column - 1 - _BEFORE, len(line) - room))
     shown = "".join(_plain(letter) for letter in line[begin : begin + room])

@@ -64,6 +64,7 @@ _USER = re.compile(r"(?:\A|(?<=\s))(?:-u|--user)[ \t=]+['\"]?[^\s:'\"]+:(?!\d+(?
 _OPTION_WORD = re.compile(r"--?([A-Za-z][\w.-]{0,99})\Z")
 _SET_WORD = re.compile(r"(?s)(-{0,2}[A-Za-z_][\w.-]{0,99})=(.*)\Z")
 _NEXT_OPTION = re.compile(r"(?s)--[A-Za-z][\w.-]*(?:=.*)?\Z|-[A-Za-z]\Z")
+_PAIR = re.compile(r"(\"((?:\\.|[^\"\\]){1,99})\"\s{0,9}:\s{0,9}(?:\[\s{0,9})?)\"((?:\\.|[^\"\\])*)")
 _USERS = ("-u", "--user")
 
 
@@ -112,6 +113,16 @@ def command(words: Sequence[str]) -> List[str]:
                 option = word
             found.append(script(word))
     return found
+
+
+def blackened(words: str) -> str:
+    """A line of a JSON file without them, and as long: what stands behind them stays in its column."""
+
+    def hidden(found: Match[str]) -> str:
+        value = found.group(3)
+        return found.group(1) + '"' + (SECRET[0] * len(value) if named(found.group(2), value) else value)
+
+    return _PAIR.sub(hidden, words)
 
 
 def config(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from envbuild.collector import secrets
 from envbuild.dsconfig.context import Context
 from envbuild.dsconfig.conversion import WORDS, number, read, uncountable
 from envbuild.dsconfig.document import ARRAY, BOOLEAN, IN_WORDS, NULL, NUMBER, OBJECT, STRING, Member, Node
@@ -75,7 +76,7 @@ def allowed(view: View, context: Context) -> Iterable[Problem]:
         guess = near(value, [each for each in key.allowed if isinstance(each, str)]) if isinstance(value, str) else ""
         yield _problem(
             view, path, section, ERROR, member,
-            f"{_shown(member.node)} is none of {', '.join(map(_written, key.allowed))}",
+            f"{_shown(member)} is none of {', '.join(map(_written, key.allowed))}",
             f"Did you mean {_written(guess)}?" if guess else "Take one of them.",
         )  # fmt: skip
 
@@ -137,9 +138,9 @@ def _letter(node: Node) -> str:
 def _wrong(view: View, path: str, section: Section, member: Member, key: Key) -> Iterator[Problem]:
     node = member.node
     wanted = " or ".join(_EXPECTED[each] for each in key.types if each in _EXPECTED) or _tried(key)
-    said = f"{_shown(node)} is {IN_WORDS[node.kind]}, not {wanted}"
+    said = f"{_shown(member)} is {IN_WORDS[node.kind]}, not {wanted}"
     if node.kind == NUMBER and "integer" in key.types:
-        said = f"{_shown(node)} is not {wanted}"
+        said = f"{_shown(member)} is not {wanted}"
     right = _right(node, key)
     fix = f"Write {right}." if right else f"Write {wanted}."
     edits: tuple[Edit, ...] = (replace(node, right),) if right else ()
@@ -198,8 +199,10 @@ def _problem(
     )  # fmt: skip
 
 
-def _shown(node: Node) -> str:
-    raw = " ".join(node.raw.split())
+def _shown(member: Member) -> str:
+    if secrets.kept_back(member.key, member.node.value) and member.key not in secrets.MONITORS:
+        return secrets.SECRET
+    raw = " ".join(member.node.raw.split())
     raw = raw if len(raw) <= 40 else f"{raw[:37]}..."
     return "".join(letter if letter.isprintable() else "?" for letter in raw)
 
