@@ -151,6 +151,8 @@ def test_build_dry_run_of_a_row_without_a_lock(cli: Any, project: Path) -> None:
     plan = cli("build", "a100-cu118", "--dry-run", "--json").json["plan"]
     assert plan["target_id"] is None
     assert plan["steps"][0].startswith("lock: ")
+    written = cli("build", "a100-cu118", "--dry-run", "--record", "--json").json["plan"]["steps"]
+    assert written == [*plan["steps"], "write: images/a100-cu118/, for review"]
     assert not (project / "images" / "a100-cu118").exists()
 
 

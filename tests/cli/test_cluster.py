@@ -123,6 +123,10 @@ def test_a_training_over_nodes_takes_a_process_for_each_gpu_and_adds_first(cli: 
             "an offload to a disk is measured on one node",
         ),
         (("compare", "cpu", "h100-cu121"), "ask for nodes of two kinds"),
+        (("compare", "cpu", "team/cpu:2", "--candidate-set", "a=1"), "Say --differs config, too"),
+        (("profile", "cpu", "--ranks-per-node", "2"), "goes with --nodes N"),
+        (("build", "cpu", "-j", "2"), "the cluster's to say"),
+        (("smoke", "cpu", "--nodes", "2", "--long"), "an all-reduce over --nodes takes no --long"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -158,7 +162,7 @@ def test_a_smoke_is_rendered_for_kubernetes_and_a_build_is_not(cli: Any, site: P
     _, job_set = yaml.safe_load_all(several.out)
     assert job_set["kind"] == "JobSet" and "&id" not in several.out + done.out
     slip = cli(*line, "--detach", "--gpus", "all")
-    assert slip.code == 2 and "no place for --detach, --gpus" in slip.err
+    assert slip.code == 2 and "a manifest takes no --gpus, --detach" in slip.err
     for other in (("build", "cpu", "--dry-run"), ("smoke", "cpu")):
         refused = cli(*other, "--executor", "k8s")
         assert refused.code == 2 and "kubectl apply" in refused.err

@@ -45,7 +45,8 @@ def test_the_verdict_is_the_exit_code(cli: Any, place: Path, name: str, code: in
     text = cli("compare", "base.json", name, cwd=place)
     assert text.code == code and text.out.startswith(f"{verdict}: ")
     if verdict == "inconclusive":
-        assert "--rounds 10" in text.out, "what would decide is offered"
+        assert "next: launch both in turns" in text.out, "what would decide is offered"
+        assert "does not say what it was started with" in text.out, "and a command only where there is one"
     if verdict == "incomparable":
         assert "--differs model" in text.err
 
@@ -76,6 +77,7 @@ def test_structural_needs_no_times(cli: Any, place: Path) -> None:
         (("--delta", "fast"), "is no share"),
         (("--delta", "0"), "is no share"),
         (("--differs", "everything"), "there is no 'everything'"),
+        (("--rounds", "5", "--dry-run"), "a comparison of files takes no --rounds, --dry-run"),
     ],
 )
 def test_wrong_options_are_named(cli: Any, place: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -139,16 +141,17 @@ def test_behind_an_update_a_baseline_goes_on_and_what_lies_beside_it_breaks_noth
 
 def test_the_bottleneck_is_named_with_what_to_run(cli: Any, place: Path) -> None:
     parts = {"data_wait": [0.4] * 4, "forward": [0.5] * 4}
-    made = measurement(
-        {"ranks": [{"rank": 0, "steps": {"number": [0, 1, 2, 3], "seconds": [1.0] * 4, "parts": parts}}]}
-    )
-    store.write_json(place / "data.json", files.document(made))
+    started = {"kind": "probe", "made": {"image": "envbuild/cpu:validated", "model": "small", "steps": 40, "ranks": 4}}
+    launch = {"ranks": [{"rank": 0, "steps": {"number": [0, 1, 2, 3], "seconds": [1.0] * 4, "parts": parts}}]}
+    store.write_json(place / "data.json", files.document(measurement(launch, origin=started)))
     done = cli("bottleneck", "data.json", cwd=place)
     assert done.code == 0 and "the data loader is too slow" in done.out
-    assert "envbuild profile envbuild/cpu:validated --data synthetic --json" in done.out
+    again = "--model small --steps 40 --ranks 4 --data synthetic --json"
+    assert f"envbuild profile envbuild/cpu:validated {again}" in done.out
     assert "data_wait: 400 ms, 40%" in done.out and "other: 100 ms, 10%" in done.out and "e+" not in done.out
     found = json.loads(cli("bottleneck", "data.json", "--target", "mine:1", "--json", cwd=place).out)
-    assert found["findings"][0]["rule"] == "data" and "mine:1" in found["findings"][0]["commands"][0]
+    assert found["findings"][0]["rule"] == "data" and found["findings"][0]["changes"] == []
+    assert found["findings"][0]["commands"] == [f"envbuild profile mine:1 {again}"]
     assert {each["rule"] for each in found["abstained"]} >= {"communication", "memory"}
 
 
@@ -161,7 +164,7 @@ def test_experiments_that_cannot_be_run_are_refused_or_listed(cli: Any, place: P
     assert refused.code == 2 and "which image" in refused.err and "--target IMAGE" in refused.err
     own = cli("bottleneck", "command.json", "--experiment", cwd=place)
     assert own.code == 0 and own.out.startswith("No experiment was run.\nnot run [data]: it is a training of your own")
-    assert "envbuild profile envbuild/cpu:validated --data synthetic --json" in own.out
+    assert "\n  batches that are in memory already\n" in own.out, "nobody but the user can start it"
     plan = cli("bottleneck", "command.json", "--experiment", "--dry-run", "--json", cwd=place).json["plan"]
     assert plan["experiments"] == [] and [each["rule"] for each in plan["left"]] == ["data"]
     away = cli("bottleneck", "log.json", "--experiment", "--target", "mine:1", "--dry-run", cwd=place)
@@ -170,6 +173,7 @@ def test_experiments_that_cannot_be_run_are_refused_or_listed(cli: Any, place: P
         (("--experiment", "--only", "luck"), "there is no rule 'luck'"),
         (("--experiment", "--only", "swap"), "that was not found"),
         (("--dry-run",), "go with --experiment"),
+        (("--baselines", "x"), "--baselines has no effect without --baseline"),
     ):
         done = cli("bottleneck", "command.json", *words, cwd=place)
         assert done.code == 2 and said in done.err

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from envbuild.judge.suite import probes_folder
+from envbuild.pipeline import limited
 from envbuild.pipeline.commanded import variables
 from envbuild.pipeline.profile_wish import profiler_folder
 
@@ -102,3 +103,36 @@ def test_a_command_that_is_not_there_is_an_error_in_words(tmp_path: Path) -> Non
         timeout=60, cwd=REPOSITORY,
     )  # fmt: skip
     assert done.returncode == 3 and "cannot start /no/such/program: No such file" in done.stderr
+
+
+def test_a_command_gets_its_variables_and_no_more_time_than_it_is_given(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys, time; signal.signal(15, lambda *_: (print('told'), sys.exit(0)))\n"
+        "print(os.environ['A'], os.environ['PYTHONPATH'].split(':')[-1], flush=True); time.sleep(60)"
+    )
+    typed = ["--timeout", "2", "--env", "A=b c", "--env", "PYTHONPATH=/theirs", "--", sys.executable, "-c", script]
+    done = subprocess.run(
+        [PROGRAM, "profile", *typed], env=surroundings(tmp_path), capture_output=True, text=True, timeout=60,
+        cwd=REPOSITORY,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:2] == ["b c /theirs", "told"], "it may write its last words"
+    assert done.returncode == 5 and "did not end within 2 s" in done.stderr and "--timeout SECONDS" in done.stderr
+
+
+def test_a_command_whose_time_is_up_takes_those_with_it_that_do_not_listen(tmp_path: Path) -> None:
+    """A rank in a session of its own that ignores SIGTERM, behind a launcher that ends at once."""
+    rank = f"trap '' TERM; echo $$ > {tmp_path}/rank; while :; do sleep 0.05; done"
+    launcher = subprocess.Popen(["bash", "-c", 'setsid bash -c "$0" & wait', rank])
+    for _ in range(200):
+        if (tmp_path / "rank").exists() and (tmp_path / "rank").read_text().strip():
+            break
+        time.sleep(0.05)
+    number = int((tmp_path / "rank").read_text())
+    limited.end(launcher.pid, grace=0.3)
+    assert launcher.wait(timeout=10) == -signal.SIGTERM
+    for _ in range(100):
+        if not Path(f"/proc/{number}").exists():
+            return
+        time.sleep(0.05)
+    os.kill(number, signal.SIGKILL)
+    raise AssertionError("the rank goes on")

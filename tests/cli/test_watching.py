@@ -291,7 +291,7 @@ def test_what_an_engine_has_started_is_found_by_its_environment() -> None:
         (["--openmetrics", "/dev/null", "--", "true"], "is no file"),
         (["--on-hang", "dump", "--dump", "/no/such/dump", "--", "true"], "there is no folder /no/such"),
         (["--on-hang", "dump", "--dump", "/proc/dump", "--", "true"], "/proc/dump: cannot be written"),
-        (["--follow", "x", "--", "true"], "--follow goes with --pid"),
+        (["--follow", "x", "--", "true"], "a command on this host takes no --follow"),
         (["cpu", "h100-cu124", "--", "true"], "'h100-cu124' is one image too many"),
         (["cpu", "--pid", "1", "--", "true"], "and not both"),
         (["no image", "--", "true"], "neither a row nor the name of an image"),

@@ -305,8 +305,8 @@ def test_one_thread_for_cpu_adam_is_named_first_and_as_many_as_there_are_cpus_ar
     assert found.rule == "optimizer", found
     assert (found.title == "CPU-Adam runs on one thread") == (threads == 1), found
     if threads == 1:
-        (command,) = found.commands
-        assert f"OMP_NUM_THREADS={rank.cores.cpus}" in command
+        (change,) = found.changes
+        assert f"OMP_NUM_THREADS={rank.cores.cpus}" in change
 
 
 def test_the_threads_of_a_rank_are_told(measure: Measure) -> None:

@@ -48,15 +48,16 @@ def test_every_proposed_command_is_one_that_profile_takes() -> None:
         cluster(step=0.4, reduce=0.018, level=92, uneven=1),
         cluster(step=0.6, reduce=0.045, level=65, uneven=9),
     )
-    cases = [diagnose(measurement(CASES[rule])) for rule in CASES] + [diagnose(after, before)]
-    commands = {command for found in cases for one in found.found for command in one.commands}
+    cases = [diagnose(measurement(CASES[rule]), target="IMAGE") for rule in CASES]
+    cases.append(diagnose(after, before, target="IMAGE"))
+    commands = {each.command: each for found in cases for one in found.found for each in one.proposals}
     assert len(commands) > 10
-    for command in commands:
+    for command, proposal in commands.items():
         program, name, *arguments = shlex.split(command)
         assert (program, name) == ("envbuild", "profile")
         context = group.commands["profile"].make_context("profile", arguments)
         assert context.params["image"] == "IMAGE" and not context.args
-        assert change_of(command) is not None, "bottleneck --experiment has to know what it changes"
+        assert change_of(proposal.options) is not None, "bottleneck --experiment has to know what it changes"
 
 
 def test_the_reported_case_is_the_network_or_the_partition_and_not_the_data() -> None:
@@ -145,7 +146,7 @@ def on_nodes(works: list[list[float]]) -> Measurement:
     ],
 )
 def test_a_node_is_slow_where_all_of_its_ranks_are_and_no_other(works: list[list[float]], title: str) -> None:
-    (found,) = [one for one in diagnose(on_nodes(works)).found if one.rule == "straggler"]
+    (found,) = [one for one in diagnose(on_nodes(works), target="IMAGE").found if one.rule == "straggler"]
     assert found.title == title and (title.startswith("node")) == ("--exclude=n1" in found.experiment)
     each = len(works[0])
     asked = f" --ranks-per-node {each}" if each > 1 else ""
@@ -191,7 +192,7 @@ def test_more_and_smaller_collectives_than_in_the_baseline() -> None:
     first = diagnose(sides[1], sides[0]).found[0]
     assert first.rule == "communication"
     assert "reduce_scatter_tensor is called 8 times a step, in the baseline 1: smaller buckets?" in first.evidence
-    assert any("reduce_bucket_size" in command for command in first.commands)
+    assert not first.commands and any("reduce_bucket_size=500000000 in the ds_config" in each for each in first.changes)
 
 
 def test_passes_are_never_added_up_and_the_times_are_those_of_the_pass_that_took_them() -> None:
@@ -230,7 +231,7 @@ def adam(
 
 
 def test_an_adam_of_one_thread_is_named_where_its_rank_may_use_more() -> None:
-    found = diagnose(measurement(adam(1.02))).found[0]
+    found = diagnose(measurement(adam(1.02)), target="IMAGE").found[0]
     assert (found.rule, found.title, found.confidence) == ("optimizer", "CPU-Adam runs on one thread", "high")
     # Four CPUs take a quarter of the time at best.
     assert found.share == pytest.approx(0.5 * 0.75)
@@ -313,6 +314,7 @@ def test_each_cause_is_named_first_with_an_experiment(rule: str) -> None:
     found = diagnose(measurement(CASES[rule]), target="envbuild/cpu:validated").found
     assert found[0].rule == ("optimizer" if rule == "threads" else rule), [each.rule for each in found]
     assert found[0].evidence and all(each.startswith("envbuild profile envbuild/cpu:") for each in found[0].commands)
+    assert found[0].commands and not found[0].changes
     if rule == "straggler":
         assert "rank 2" in found[0].title
     if rule == "copies":
@@ -342,3 +344,28 @@ def test_a_healthy_training_has_no_finding() -> None:
     parts = {"data_wait": [0.01] * STEPS, "forward": [0.4] * STEPS, "backward": [0.45] * STEPS}
     found = diagnose(measurement(one(parts=parts | {"optimizer": [0.1] * STEPS, "checkpoint": [0.0] * STEPS})))
     assert not found.found and {"data", "optimizer", "checkpoint", "straggler"} <= {e.rule for e in found.cleared}
+
+
+@pytest.mark.parametrize(
+    ("config", "changed"),
+    [
+        ({"train_micro_batch_size_per_gpu": 9}, "train_micro_batch_size_per_gpu=4 in the ds_config"),
+        (
+            {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}},
+            "zero_optimization.offload_param.device=cpu in the ds_config",
+        ),
+        ({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}, None),
+    ],
+)
+def test_a_full_device_is_given_half_of_its_micro_batch_or_less_to_hold(
+    config: dict[str, Any], changed: str | None
+) -> None:
+    (found,) = [one for one in diagnose(measurement(CASES["memory"], config=config)).found if one.rule == "memory"]
+    *first, last = found.changes
+    assert first == ([changed] if changed else []) and "expandable_segments" in last
+    assert ("Halve" in found.experiment) == (config["train_micro_batch_size_per_gpu"] > 1)
+
+
+def test_what_is_proposed_is_more_than_there_is() -> None:
+    found = diagnose(measurement(CASES["optimizer"], config={"gradient_accumulation_steps": 16})).found[0]
+    assert "gradient_accumulation_steps=64 in the ds_config" in found.changes

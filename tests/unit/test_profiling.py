@@ -514,9 +514,9 @@ def test_the_command_line_of_profile_is_refused_in_words(monkeypatch: pytest.Mon
         (["profile", "cpu", "--straggle", "1@x"], "--straggle 1@x"),
         (["profile", "cpu", "--env", "=3"], "it is not NAME=VALUE"),
         (["profile", "cpu", "train.py"], "without --"),
-        (["profile", "--python", "/x", "--", "train.py"], "does not go with a command"),
+        (["profile", "--python", "/x", "--", "train.py"], "a command behind -- takes no --python"),
         (["profile", "a", "b", "--", "train.py"], "one image too many"),
-        (["profile", "cpu", "--accelerator", "cpu"], "goes with --python"),
+        (["profile", "cpu", "--accelerator", "cpu"], "takes no --accelerator"),
     ]:
         monkeypatch.setattr(sys, "argv", ["envbuild", *words])
         import typer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from envbuild.cli import measures, output
+from envbuild.cli import measures, modes, output
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def rules(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def bottleneck(
+    ctx: typer.Context,
     measurement: measures.MeasurementArgument,
     base: Annotated[
         str | None,
@@ -88,23 +89,24 @@ def bottleneck(
     from envbuild.cli import comparison
     from envbuild.profile.bottleneck import diagnose
 
+    modes.hold(ctx, "experiments" if experiment else "reading")
+    modes.need(ctx, "folder", "base")
+
     found = measures.measured(measurement)
     before = measures.named(base, folder, project) if base is not None else None
-    row, made = found.key.row, found.origin.made
-    image = target or (made.image if made is not None else None) or (f"envbuild/{row}:validated" if row else "IMAGE")
-    diagnosis = diagnose(found, before, target=image)
+    diagnosis = diagnose(found, before, target=target)
     if experiment:
         _experiment(
             found, _only(diagnosis, only), target=target, rounds=rounds, fresh=fresh, dry_run=dry_run, json=json,
             where=(project, host, engine),
         )  # fmt: skip
         return
-    if only or fresh or dry_run:
-        raise typer.BadParameter("--only, --fresh and --dry-run go with --experiment")
     if json:
         output.document("bottleneck", **comparison.diagnosis_dict(diagnosis))
     else:
         comparison.show_diagnosis(diagnosis, found)
+    if target is not None and found.origin.made is None and any(one.commands for one in diagnosis.found):
+        output.narrate(f"note: the commands train a model of envbuild's own in {target}, not what was measured")
 
 
 def _only(diagnosis: Diagnosis, names: list[str] | None) -> Diagnosis:
@@ -199,7 +201,7 @@ def _show(answers: Sequence[tuple[Trial, Answer]], left: Sequence[Left]) -> None
 def _show_left(left: Sequence[Left]) -> None:
     for each in left:
         output.paragraph(f"not run [{each.rule}]: ", each.reason)
-        output.text(f"  {each.command}")
+        output.text(f"  {each.command or each.change}")
 
 
 def _as_dict(trial: Trial) -> dict[str, Any]:

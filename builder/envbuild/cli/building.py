@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from envbuild.cli import cluster, output
+from envbuild.cli import cluster, modes, output
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def register(app: typer.Typer) -> None:
 
 
 def build(
+    ctx: typer.Context,
     envs: opt.SomeRows = None,
     every: opt.AllOption = False,
     changed_since: Annotated[
@@ -118,6 +119,7 @@ def build(
         many.part(project, host, settings, envs[0], asked)
         return
     away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
+    modes.hold(ctx, "slurm" if away else "here")
     if away or every or changed_since is not None or (envs and len(set(envs)) > 1):
         from envbuild.cli import many
 
@@ -145,7 +147,7 @@ def build(
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet or dry_run, settings=settings) as bench:
         if dry_run:
             bench.need_signing_key()
-            steps = planned(bench, env)
+            steps = planned(bench, env, asked)
         else:
             result, written = one(bench, env, asked)
     if dry_run:
@@ -213,14 +215,15 @@ def printed(command: str, result: Result, *, json: bool, quiet: bool, written: S
         output.narrate(f"wrote {path}")
 
 
-def planned(bench: Workbench, env: str) -> dict[str, Any]:
-    """What would be done for a row."""
+def planned(bench: Workbench, env: str, asked: Asked) -> dict[str, Any]:
+    """What would be done for a row, as it is asked for."""
     from envbuild.pipeline.build import up_to_date
     from envbuild.pipeline.names import names
     from envbuild.pipeline.performance_told import required
     from envbuild.pipeline.prepare import find_lock, prepare, require_clean
 
-    row = bench.matrix.get(env)
+    row, level = bench.matrix.get(env), opt.level(asked.allow_level)
+    _ = opt.gpus(asked.gpus)
     target_id = None
     found = find_lock(bench, row)
     if found is None or not found[1].resolved:
@@ -232,16 +235,19 @@ def planned(bench: Workbench, env: str) -> dict[str, Any]:
         target_id = target.rendering.target_id
         wanted = names(target.env, target.rendering.id8, bench.site.registry.name)
         steps = (
-            ["nothing: up to date"]
-            if up_to_date(bench, target, touch=False)
+            ["build: nothing, it is up to date" if asked.record else "nothing: up to date"]
+            if not (asked.no_cache or asked.force) and up_to_date(bench, target, touch=False)
             else [
                 f"base: {target.plan.base_reference}",
-                f"build: {target.candidate} ({len(target.plan.wheels)} wheels, ops: {', '.join(target.plan.ops)})",
-                f"inspect and smoke: level {target.env.requires} required",
-                *([f"compare: {required(asked)}, before validated"] if (asked := target.env.performance) else ()),
+                f"build: {target.candidate} ({len(target.plan.wheels)} wheels, ops: {', '.join(target.plan.ops)})"
+                + (", every step again" if asked.no_cache else ""),
+                f"inspect and smoke: level {target.env.requires} required"
+                + (f", {level.value} allowed" if level is not None else ""),
+                *([f"compare: {required(gate)}, before validated"] if (gate := target.env.performance) else ()),
                 f"tag: {wanted.proven} and {wanted.moving}",
             ]
         )
+    steps += [f"write: images/{env}/, for review"] if asked.record else []
     return {"environment": env, "target_id": target_id, "steps": steps}
 
 

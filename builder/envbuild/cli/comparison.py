@@ -13,6 +13,7 @@ import typer
 from envbuild.cli import output
 from envbuild.errors import FINDINGS, GATE, USAGE
 from envbuild.profile import summary
+from envbuild.profile.again import in_turns
 from envbuild.profile.keys import ASPECTS, Aspect
 from envbuild.profile.view import percent, seconds
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from envbuild.profile.bottleneck import Diagnosis
     from envbuild.profile.comparing import Asked, Comparison, Timing
     from envbuild.profile.document import Measurement
+    from envbuild.profile.view import Found
 
 EXIT_CODES = {"same": 0, "faster": 0, "regressed": FINDINGS, "incomparable": USAGE, "inconclusive": GATE}
 _COLOURS = {"same": "32", "faster": "32", "regressed": "1;31", "incomparable": "33", "inconclusive": "33"}
@@ -67,8 +69,10 @@ def show(found: Comparison, base: Measurement, candidate: Measurement) -> None:
     if found.timing is not None:
         _show_timing(found.timing, found)
         if not found.timing.interleaved and found.timing.base and found.timing.candidate:
-            output.text("  next: launch both in turns, on one host and with nothing beside them:")
-            output.text(f"    {_both(base, candidate)}")
+            line, why = in_turns(base, candidate)
+            output.paragraph("  next: ", "launch both in turns, on one host and with nothing beside them" + why)
+            if line is not None:
+                output.text(f"    {line}")
     if found.undeclared:
         flags = " ".join(f"--differs {each}" for each in sorted({each.aspect for each in found.undeclared}))
         output.narrate(f"hint: where that difference is what you compare, declare it: {flags}")
@@ -85,16 +89,13 @@ def _show_timing(timing: Timing, found: Comparison) -> None:
             f"  ratio {judged.ratio:.3f}{bounds} over {judged.rounds} rounds; p of no slower {judged.slower:.3f}, "
             f"of no faster {judged.faster:.3f}"
         )
+        if timing.means is not None:
+            output.text(f"  ratio of the mean steps {timing.means:.3f}")
         seen = "none" if judged.detectable is None else percent(judged.detectable)
         output.text(f"  minimum detectable effect: {seen}")
     for part in found.parts:
         values = [seconds(value) if value is not None else "-" for value in (part.base, part.candidate)]
         output.text(f"  {part.name}: {values[0]} -> {values[1]}")
-
-
-def _both(base: Measurement, candidate: Measurement) -> str:
-    words = [side.key.image or default for side, default in ((base, "IMAGE"), (candidate, "IMAGE"))]
-    return f"envbuild compare {words[0]} {words[1]} --rounds 10"
 
 
 def _short(value: str) -> str:
@@ -129,8 +130,14 @@ def show_baseline(stored: Stored) -> None:
 def diagnosis_dict(found: Diagnosis) -> dict[str, Any]:
     """For ``--json``."""
     return {name: [dataclasses.asdict(each) for each in getattr(found, name)] for name in _KINDS.values()} | {
-        "findings": [dataclasses.asdict(each) for each in found.found]
+        "findings": [_finding(each) for each in found.found]
     }
+
+
+def _finding(found: Found) -> dict[str, Any]:
+    body = dataclasses.asdict(found)
+    del body["proposals"]
+    return {**body, "commands": list(found.commands), "changes": list(found.changes)}
 
 
 _KINDS = {"not it": "cleared", "not looked at": "abstained"}
@@ -161,6 +168,8 @@ def show_diagnosis(found: Diagnosis, measured: Measurement) -> None:
         output.paragraph("   next: ", one.experiment)
         for command in one.commands:
             output.text(f"     {command}")
+        for change in one.changes:
+            output.paragraph("     in the training itself: ", change)
     for cleared in found.cleared:
         output.paragraph("not it: ", f"{cleared.rule}: {cleared.evidence}")
     for abstained in found.abstained:

@@ -91,7 +91,7 @@ def build(
     bench = Workbench(project_folder=wanted.project, host=wanted.host, settings=settings)
     names = chosen(bench, wanted, quiet=quiet)
     if dry_run:
-        _plans(bench, names, json=json)
+        _plans(bench, names, wanted.asked, json=json)
         return
     _ = opt.level(wanted.asked.allow_level), opt.gpus(wanted.asked.gpus)
     bench.need_signing_key()
@@ -236,12 +236,12 @@ def _require_room(bench: Workbench, names: Sequence[str], at_once: int) -> None:
     require(bench, targets, at_once=at_once)
 
 
-def _plans(bench: Workbench, names: Sequence[str], *, json: bool) -> None:
+def _plans(bench: Workbench, names: Sequence[str], asked: Asked, *, json: bool) -> None:
     codes: dict[str, int] = {}
 
     def plan(name: str) -> dict[str, Any]:
         try:
-            return {**planned(bench, name), "error": None}
+            return {**planned(bench, name, asked), "error": None}
         except EnvbuildError as error:
             codes[name] = error.exit_code
             return {"environment": name, "target_id": None, "steps": [], "error": failure.fields(error)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from envbuild.cli import cluster, launching, output, sending
+from envbuild.cli import cluster, launching, modes, output, sending
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -91,6 +91,10 @@ def compare(
     candidate_settings: launching.CandidateSettingsOption = None,
     steps: launching.StepsOption = 40,
     warmup: launching.WarmupOption = 5,
+    seq: launching.LengthOption = None,
+    ranks: launching.RanksOption = None,
+    threads: launching.ThreadsOption = None,
+    env: launching.VariablesOption = None,
     timeout: launching.LimitOption = 1800,
     fresh: launching.FreshOption = False,
     executor: opt.ExecutorOption = None,
@@ -111,30 +115,30 @@ def compare(
     Exit codes: 0 same or faster, 1 regressed, 2 incomparable, 5 inconclusive.
     """
     from envbuild.cli import comparison
-    from envbuild.errors import InputError
     from envbuild.profile import comparing
 
     asked = comparing.Asked(
         delta=comparison.share(delta), differs=comparison.aspects(differs or []), times=not structural
     )
-    images = launching.are_images(candidate)
-    if not images and (executor == "slurm" or detach):
-        raise InputError("files are compared here: --executor slurm and --detach go with images")
-    if images:
+    if launching.are_images(candidate):
         wanted = launching.wishes(
             candidate_settings=candidate_settings, settings=settings, ds_config=ds_config, model=model, steps=steps,
-            warmup=warmup, timeout=timeout,
+            warmup=warmup, length=seq, ranks=ranks, threads=threads, env=env, timeout=timeout,
+            declared="config" in asked.differs,
         )  # fmt: skip
         bench = opt.workbench_with(project, host, {"engine.kind": engine, "executor.kind": executor})
         if cluster.on_cluster(bench, detach=detach):
+            modes.hold(ctx, "slurm")
             how = cluster.How(json=json, dry_run=dry_run, detach=detach)
             sending.compare(bench, ctx, base, candidate, wanted, how)
             return
+        modes.hold(ctx, "images")
         sides = launching.launched(
             base, candidate, wanted, project=project, host=host, engine=engine, rounds=rounds, fresh=fresh,
-            dry_run=dry_run,
+            dry_run=dry_run, json=json,
         )  # fmt: skip
     else:
+        modes.hold(ctx, "files")
         sides = named(base, folder, project), measured(Path(candidate))
     if sides is None:
         return

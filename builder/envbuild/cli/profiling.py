@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from envbuild.cli import cluster, output, places, reading, sending, wishing
+from envbuild.cli import cluster, modes, output, places, reading, sending, wishing
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _EXAMPLE = (
     "envbuild profile -- deepspeed train.py --deepspeed_config ds_config.json · "
     "envbuild profile h100-cu124 --executor slurm --nodes 2 -o m.json"
 )
+_LIMIT = "Limit of everything, in seconds; a training of your own has none unless it is said."
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +82,12 @@ def profile(
         int | None, typer.Option("--micro-batch", min=1, max=1 << 16, help="In place of the ds_config's.")
     ] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable for the ranks.")
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME[=VALUE]",
+            help="A variable for the ranks, or your own command; without a value this shell's.",
+        ),
     ] = None,
     data: Annotated[
         str,
@@ -130,9 +136,7 @@ def profile(
     project: opt.ProjectOption = None,
     host: opt.HostOption = None,
     engine: opt.EngineOption = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", callback=opt.seconds, help="Limit of everything, in seconds.")
-    ] = 1800,
+    timeout: Annotated[float, typer.Option("--timeout", callback=opt.seconds, help=_LIMIT)] = 1800,
     executor: opt.ExecutorOption = None,
     nodes: Annotated[
         int, typer.Option("--nodes", min=1, max=10_000, help="With slurm: train over so many, a rank for each GPU.")
@@ -161,8 +165,20 @@ def profile(
     if executor == "slurm" or detach or nodes > 1:
         wishing.need_image(image, words, python=python, reads=bool(read))
     if read or deepspeed is not None:
+        if read:
+            modes.hold(ctx, "files")
         reading.read_files(read or [], deepspeed, out, json=json, measured=image or python or shlex.join(words))
         return
+    if words:
+        modes.hold(ctx, "command in an image" if image is not None else "command")
+    elif (image is None) == (python is None):
+        raise InputError(
+            "profile takes an image, --python PATH, or a command behind --" if image is None
+            else "profile takes an image or --python, and not both",
+            hint="envbuild profile cpu, or envbuild profile -- deepspeed train.py",
+        )  # fmt: skip
+    elif python is not None:
+        modes.hold(ctx, "interpreter")
     wish = wishing.wish(
         passes=chosen, model=model, ds_config=ds_config, settings=settings, steps=steps, warmup=warmup, length=seq,
         micro_batch=micro_batch, env=env, slow_data=wishing.slow(data), straggle=wishing.delay("--straggle", straggle),
@@ -170,33 +186,24 @@ def profile(
         timeout=timeout, label=label, disk=disk,
     )  # fmt: skip
     if words:
-        if python is not None or json:
-            raise InputError(
-                f"{'--python' if python is not None else '--json'} does not go with a command",
-                hint="Its output is the command's own; the measurement goes into a file: -o FILE.",
-            )
+        # Nobody's own training is to end after half an hour because it is measured.
+        limit = timeout if modes.is_typed(ctx, "timeout") else None
         with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as bench:
-            _command(bench, image, row, words, wish, out, dry_run=dry_run)
+            _command(bench, image, row, tuple(words), wish, limit, out, dry_run=dry_run, quiet=quiet)
         return
-    if image is not None and python is None:
+    if image is not None:
         bench = opt.workbench_with(project, host, {"engine.kind": engine, "executor.kind": executor})
         if cluster.on_cluster(bench, detach=detach):
+            modes.hold(ctx, "nodes" if nodes > 1 else "slurm")
             how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
             if nodes > 1:
                 sending.spread(bench, ctx, image, row, wish, nodes, per_node, out, how)
             else:
                 sending.profile(bench, ctx, image, row, wish, out, how)
             return
-    if nodes > 1 or per_node is not None:
-        raise InputError("--nodes and --ranks-per-node go with an image and --executor slurm: this host is one node")
-    if (image is None) == (python is None):
-        raise InputError(
-            "profile takes an image, --python PATH, or a command behind --" if image is None
-            else "profile takes an image or --python, and not both",
-            hint="envbuild profile cpu, or envbuild profile -- deepspeed train.py",
-        )  # fmt: skip
-    if python is None and accelerator is not None:
-        raise InputError("--accelerator goes with --python; an image trains on what its row says")
+        modes.hold(ctx, "image")
+        if nodes > 1:
+            raise InputError("--nodes goes with an image and --executor slurm: this host is one node")
     if accelerator not in (None, "cpu", "cuda"):
         raise InputError(f"--accelerator: '{accelerator}' is none", hint="Say cpu or cuda.")
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet) as bench:
@@ -222,27 +229,32 @@ def profile(
 
 
 def _command(
-    bench: Any, image: str | None, row: str | None, words: list[str], wish: Wish, out: Path | None, *, dry_run: bool
-) -> None:
+    bench: Any, image: str | None, row: str | None, words: tuple[str, ...], wish: Wish, limit: float | None,
+    out: Path | None, *, dry_run: bool, quiet: bool,
+) -> None:  # fmt: skip
     from envbuild.cli.failure import Concluded
+    from envbuild.errors import GateError
     from envbuild.pipeline import commanded, profiling
 
+    asked = commanded.Asked(warmup=wish.warmup, label=wish.label, env=wish.env, timeout=limit)
     if dry_run:
-        output.text(shlex.join(commanded.foreseen(bench, image, row, tuple(words), warmup=wish.warmup)))
+        output.text(shlex.join(commanded.foreseen(bench, image, row, words, asked)))
         return
-    if image is None:
-        done = commanded.on_host(tuple(words), warmup=wish.warmup, label=wish.label)
-    else:
-        done = commanded.in_image(bench, image, row, tuple(words), warmup=wish.warmup, label=wish.label)
+    done = commanded.on_host(words, asked) if image is None else commanded.in_image(bench, image, row, words, asked)
     if done.measurement is None:
         output.narrate("warning: nothing was measured: no engine of DeepSpeed made a step")
     else:
         from envbuild.pipeline.measured_text import summary
 
         path = profiling.keep(done.measurement, Path(words[0]).name, out)
-        for line in summary(done.measurement):
+        for line in () if quiet else summary(done.measurement):
             output.narrate(line)
         output.narrate(f"measurement: {path}")
+    if done.late:
+        raise GateError(
+            f"{words[0]} did not end within {limit:g} s, and was ended",
+            hint="Allow more: --timeout SECONDS. Without it a training of your own has no limit.",
+        )
     if done.exit_code:
         raise Concluded(done.exit_code)
 

@@ -41,6 +41,8 @@ def _section(section: Section) -> None:
             output.paragraph("       ", words.line(evidence))
         for command in each.commands:
             output.text(f"     next: {words.line(command, 4000)}")
+        for change in each.changes:
+            output.paragraph("     next, in the training itself: ", words.line(change))
     if section.abstained:
         output.paragraph("  not looked at: ", ", ".join(each.rule for each in section.abstained))
     for table in section.tables:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from envbuild.cli import measures, output, places
+from envbuild.cli import measures, modes, output, places
 from envbuild.cli import options as opt
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
+    ctx: typer.Context,
     measurements: Annotated[
         list[str] | None,
         typer.Argument(
@@ -78,8 +79,7 @@ def report(
     from envbuild.report.history import Given
     from envbuild.report.judged import Base
 
-    if json and str(out) == "-":
-        raise typer.BadParameter("standard output is either --json or the page (-o -)")
+    modes.hold(ctx, "page" if str(out) == "-" else "json" if json else "text")
     asked = comparing.Asked(delta=comparison.share(delta), differs=comparison.aspects(differs or []))
     place = measures.folder_of(folder, project)
     given = tuple(dict.fromkeys(measurements or ()))

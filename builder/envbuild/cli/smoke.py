@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from envbuild.cli import cluster, output
+from envbuild.cli import cluster, modes, output
 from envbuild.cli import options as opt
 from envbuild.errors import InputError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def smoke(
+    ctx: typer.Context,
     image: Annotated[
         str | None,
         typer.Argument(metavar="ENV|IMAGE", help="A row (its image), or any image.", autocompletion=opt.rows),
@@ -81,27 +82,27 @@ def smoke(
         timeout=timeout, gpus=opt.gpus(gpus), force=force, long_seconds=minutes * 60 if long else None,
         allow_level=opt.level(allow_level),
     )  # fmt: skip
-    _check(image, python, accelerator, host)
+    _check(image, python, accelerator)
+    modes.need(ctx, "minutes", "long")
+    if python is not None:
+        modes.hold(ctx, "interpreter")
     settings = {"signing.key": key, "engine.kind": engine, "executor.kind": executor}
     if dry_run and image and (bench := opt.workbench_with(project, host, settings)).site.executor.kind == "k8s":
-        given = {"--detach": detach, "--gpus": gpus, "--allow-level": allow_level, "--long": long and nodes > 1}
-        if unmeant := [name for name, value in given.items() if value]:
-            raise InputError(
-                f"a manifest{' over several nodes' if long else ''} has no place for {', '.join(unmeant)}",
-                hint="GPUs are asked for by [kubernetes.gpus]; nothing is submitted here, and nothing tagged.",
-            )
+        modes.hold(ctx, "manifest over nodes" if nodes > 1 else "manifest")
         _manifests(bench, image, row, wish, nodes, json=json)
         return
-    away = cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
-    if nodes > 1 and (not away or image is None):
+    away = python is None and cluster.on_cluster(opt.workbench_with(project, host, settings), detach=detach)
+    if nodes > 1 and not away:
         raise InputError(
             "--nodes goes with an image and --executor slurm, or k8s with --dry-run: this host is one node"
         )
-    if nodes > 1 and image is not None:
+    if away:
+        modes.hold(ctx, "nodes" if nodes > 1 else "slurm")
+    if nodes > 1:
         how = cluster.How(json=json, verbose=verbose, quiet=quiet, dry_run=dry_run, detach=detach)
-        _spread(opt.workbench_with(project, host, settings), image, row, nodes, timeout, how)
+        _spread(opt.workbench_with(project, host, settings), image or "", row, nodes, timeout, how)
         return
-    if away and python is None:
+    if away:
         texts = {"--host": host, "--engine": engine, "--row": row, "--gpus": gpus, "--allow-level": allow_level,
                  "--minutes": minutes if long else None, "--timeout": timeout}  # fmt: skip
         flags = [name for name, given in {"--force": force, "--long": long}.items() if given]
@@ -112,6 +113,8 @@ def smoke(
         raise InputError(
             "--dry-run goes with --executor slurm or k8s: without it a smoke changes nothing but its evidence"
         )
+    if python is None:
+        modes.hold(ctx, "image")
     with opt.narrated(project, host, engine, verbose=verbose, quiet=quiet, settings=settings) as bench:
         if python is not None:
             _interpreter(bench, python, row=row, accelerator=accelerator, wish=wish, json=json, quiet=quiet)
@@ -198,16 +201,12 @@ def _spread(bench: Workbench, image: str, row: str | None, nodes: int, timeout: 
     cluster.submit(bench, planned, how)
 
 
-def _check(image: str | None, python: str | None, accelerator: str | None, host: str | None) -> None:
+def _check(image: str | None, python: str | None, accelerator: str | None) -> None:
     if (image is None) == (python is None):
         raise InputError(
             "smoke takes an image or --python, and not both" if image else "smoke needs an image, or --python PATH",
             hint="envbuild smoke IMAGE, or envbuild smoke --python /path/to/python",
         )
-    if python is None and accelerator is not None:
-        raise InputError("--accelerator goes with --python; an image trains on what its row says")
-    if python is not None and host is not None:
-        raise InputError("--host goes with an image; --python runs on this host, in no container")
     if accelerator not in (None, "cpu", "cuda"):
         raise InputError(f"--accelerator: '{accelerator}' is none", hint="Say cpu or cuda.")
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from envbuild.cli import modes, output, places
 from envbuild.cli import options as opt
-from envbuild.cli import output, places
 from envbuild.errors import GATE
 
 _EPILOG = (
@@ -63,6 +63,7 @@ def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def tune(
+    ctx: typer.Context,
     gpu: Annotated[
         str, typer.Option("--gpu", metavar="GPU", help="Such as a100-80gb.", autocompletion=_cards, show_default=False)
     ],
@@ -167,6 +168,7 @@ def tune(
     from envbuild.pipeline import tuning
     from envbuild.pipeline.tuned import as_dict
 
+    modes.need(ctx, "force", "out")
     wish = tuning.Wish(
         model=model, params=params, model_config=model_config, gpu=gpu, gpus=gpus, nodes=nodes, ram=ram, nvme=nvme,
         nvme_path=nvme_path, sequence=sequence, micro_batch=micro_batch, global_batch=global_batch, dtype=dtype,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from envbuild.cli import modes, output, places
 from envbuild.cli import options as opt
-from envbuild.cli import output, places
 
 if TYPE_CHECKING:
     from envbuild.pipeline.watched import Watched, Wish
@@ -51,6 +51,7 @@ def _factor(value: float) -> float:
 
 
 def watch(
+    ctx: typer.Context,
     command: Annotated[
         list[str] | None,
         typer.Argument(
@@ -145,10 +146,9 @@ def watch(
             "watch takes a command behind --, or --pid PID" + (", and not both" if words else ""),
             hint="envbuild watch -- deepspeed train.py",
         )
+    modes.hold(ctx, "process" if pid is not None else "command" if image is None else "image")
     if on_hang not in _ON_HANG:
         raise InputError(f"--on-hang: '{on_hang}' is none", hint="Say tell, dump or stop.")
-    if (follow is not None and pid is None) or (log is not None and pid is not None):
-        raise InputError("--follow goes with --pid, and --log with a command")
     if dump is not None and on_hang == "tell":
         raise InputError("--dump DIR needs --on-hang dump or stop")
     if swap is not None and not swap.is_dir():

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from envbuild.pipeline.profile_wish import Wish
 
+_LONGEST = 200
+
 
 def need_image(image: str | None, words: list[str], *, python: str | None, reads: bool) -> None:
     """Only what trains in an image goes to a cluster.
@@ -63,6 +65,10 @@ def wish(**said: Any) -> Wish:
             raise InputError(f"--pass: '{name}' is none", hint=f"Say {', '.join(PASSES[:-1])} or {PASSES[-1]}.")
     if said["model"] not in MODELS:
         raise InputError(f"--model: '{said['model']}' is none", hint=f"Say one of {', '.join(MODELS)}.")
+    if (label := said["label"]) is not None and (not label.strip() or not label.isprintable() or len(label) > _LONGEST):
+        raise InputError(
+            f"--label: {label[:60]!r} is no name", hint=f"Say one printable line of at most {_LONGEST} letters."
+        )
     said["env"], said["settings"] = variables(said["env"]), tuple(said["settings"] or ())
     return Wish(passes=tuple(dict.fromkeys(passes)), ds_config=store.read_json(path) if path else None, **said)
 
@@ -84,6 +90,10 @@ def variables(settings: Iterable[str] | None) -> tuple[str, ...]:
         name, equals, _ = setting.partition("=")
         if not name:
             raise InputError(f"--env {setting}: it is not NAME=VALUE", hint="Or NAME alone, for what it is here.")
+        if not (name.isascii() and name.isidentifier()):
+            raise InputError(f"--env {name[:60]!r}: no variable can be called so", hint="Say NAME=VALUE.")
+        if name.startswith("ENVBUILD_"):
+            raise InputError(f"--env {name}: such names are envbuild's own; it sets them itself", hint="Leave it out.")
         if not equals and name not in known:
             raise InputError(
                 f"--env {name}: there is no such variable here", hint=f"Say --env {name}=VALUE, or: export {name}=VALUE"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import envbuild
 from envbuild import evidence, process, store
 from envbuild.collector import secrets
 from envbuild.engines import ContainerSpec, ImageInfo, Mount
+from envbuild.errors import GATE
 from envbuild.judge.suite import probes_folder
 from envbuild.model import Environment
+from envbuild.pipeline import limited
 from envbuild.pipeline.gpus import HostGpus
 from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.host import cpu_name
@@ -29,6 +32,29 @@ from envbuild.profile.document import Hardware, Measurement
 from envbuild.site.urls import mask
 
 _PLACE, _PROBES, _OUT, _NVML = "/run/envbuild-profiler", "/run/envbuild-probes", "/run/envbuild-out", "/run/pynvml.py"
+# Variables that an engine's client heeds itself: they stand on its command line, and only the container gets them.
+_CLIENTS_OWN = re.compile(r"(?i)PATH|HOME|TMPDIR|GO[A-Z]+|(LD|DOCKER|CONTAINERS?|PODMAN|BUILDAH|XDG|SSL)_.*|.*_PROXY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How a command is to be measured.
+
+    Attributes:
+        label: What the team calls this kind of machine.
+        env: ``NAME=VALUE`` that the command gets besides its environment.
+        timeout: Seconds after which it is ended; None lets it run.
+    """
+
+    warmup: int
+    label: str | None = None
+    env: tuple[str, ...] = ()
+    timeout: float | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """``env``, by name."""
+        return dict(each.partition("=")[::2] for each in self.env)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +63,12 @@ class Commanded:
 
     Attributes:
         exit_code: The command's own.
+        late: Whether it was ended because its time was up.
         measurement: None where no engine of DeepSpeed made a step that could be measured.
     """
 
     exit_code: int
+    late: bool = False
     measurement: Measurement | None
 
 
@@ -64,24 +92,18 @@ def variables(out: str, *, profiler: str, probes: str, nvml: str, warmup: int, p
     }
 
 
-def on_host(command: tuple[str, ...], *, warmup: int, label: str | None) -> Commanded:
+def on_host(command: tuple[str, ...], asked: Asked) -> Commanded:
     """Run a command on this host, with this terminal.
 
     Raises:
         EngineError: It cannot be started.
     """
     with store.scratch(store.home() / "runs", "command-") as folder:
-        env = variables(
-            str(folder), profiler=str(profiler_folder()), probes=str(probes_folder()), nvml=str(nvml_file() or ""),
-            warmup=warmup, path=os.environ.get("PYTHONPATH", ""),
-        )  # fmt: skip
-        code = process.foreground(command, env=env)
-        return Commanded(exit_code=code, measurement=_read(folder, _about(command, label)))
+        code, late = _run(command, _host_variables(folder, asked), asked, limited.end)
+        return Commanded(exit_code=code, late=late, measurement=_read(folder, _about(command, asked)))
 
 
-def in_image(
-    bench: Workbench, reference: str, row: str | None, command: tuple[str, ...], *, warmup: int, label: str | None
-) -> Commanded:
+def in_image(bench: Workbench, reference: str, row: str | None, command: tuple[str, ...], asked: Asked) -> Commanded:
     """Run a command in an image, as ``envbuild run`` does.
 
     Raises:
@@ -90,22 +112,64 @@ def in_image(
     """
     ref, info, env = locate(bench, reference, row)
     with store.scratch(store.home() / "runs", "command-") as folder:
-        spec = command_spec(env, ref, info, command, folder, warmup=warmup)
-        line = bench.engine.run_line(bench.engine.granted(spec, bench.sink))
-        code = process.foreground(line)
-        about = dataclasses.replace(_about(command, label), image=evidence.digest_of(info.id) or info.id, row=env.name)
-        return Commanded(exit_code=code, measurement=_read(folder, about))
+        spec = bench.engine.granted(command_spec(env, ref, info, command, folder, asked), bench.sink)
+        mark = ("io.envbuild.command", os.urandom(8).hex())
+        if asked.timeout is not None:
+            spec = dataclasses.replace(spec, labels=(*spec.labels, mark))
+
+        def stop(client: int) -> None:
+            # It passes SIGTERM on; what does not hear of that is the engine's to end.
+            limited.end(client)
+            for each in bench.engine.containers("=".join(mark)):
+                bench.engine.remove_container(each.id)
+
+        code, late = _run(_line(bench, spec, asked), _inside(asked), asked, stop)
+        about = _about(command, asked)
+        about = dataclasses.replace(about, image=evidence.digest_of(info.id) or info.id, row=env.name)
+        return Commanded(exit_code=code, late=late, measurement=_read(folder, about))
+
+
+def _run(
+    argv: tuple[str, ...], env: Mapping[str, str], asked: Asked, stop: Callable[[int], object]
+) -> tuple[int, bool]:  # fmt: skip
+    """The exit code, and whether its time was up."""
+    try:
+        return process.foreground(argv, env=env, timeout=asked.timeout, stop=stop), False
+    except process.TimedOut:
+        return GATE, True
+
+
+def _host_variables(folder: Path, asked: Asked) -> dict[str, str]:
+    path = asked.given.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    own = variables(
+        str(folder), profiler=str(profiler_folder()), probes=str(probes_folder()), nvml=str(nvml_file() or ""),
+        warmup=asked.warmup, path=path,
+    )  # fmt: skip
+    return {**asked.given, **own}
+
+
+def _inside(asked: Asked) -> dict[str, str]:
+    """What the engine's client hands over by name: values on its command line could be read by everybody."""
+    return {
+        name: value for name, value in asked.given.items() if name != "PYTHONPATH" and not _CLIENTS_OWN.fullmatch(name)
+    }
+
+
+def _line(bench: Workbench, spec: ContainerSpec, asked: Asked) -> tuple[str, ...]:
+    line = bench.engine.run_line(spec)
+    place = line.index("run") + 1
+    return (*line[:place], *(word for name in _inside(asked) for word in ("--env", name)), *line[place:])
 
 
 def command_spec(
-    env: Environment, ref: str, info: ImageInfo, command: tuple[str, ...], out: Path, *, warmup: int
+    env: Environment, ref: str, info: ImageInfo, command: tuple[str, ...], out: Path, asked: Asked
 ) -> ContainerSpec:
     """What ``envbuild run`` starts, with the hook's folders."""
     spec = run_spec(env, ref, command, folder=Path.cwd(), interactive=False)
     driver = nvml_file() if spec.gpus else None
     named = variables(
-        _OUT, profiler=_PLACE, probes=_PROBES, nvml=_NVML if driver else "", warmup=warmup,
-        path=dict(info.env).get("PYTHONPATH", ""),
+        _OUT, profiler=_PLACE, probes=_PROBES, nvml=_NVML if driver else "", warmup=asked.warmup,
+        path=asked.given.get("PYTHONPATH", dict(info.env).get("PYTHONPATH", "")),
     )  # fmt: skip
     mounts = [
         *spec.mounts,
@@ -114,36 +178,42 @@ def command_spec(
         Mount(source=out, target=_OUT, read_only=False),
         *([Mount(source=driver, target=_NVML)] if driver else []),
     ]
-    return dataclasses.replace(spec, mounts=tuple(mounts), env=(*spec.env, *named.items()))
+    aloud = {name: value for name, value in asked.given.items() if _CLIENTS_OWN.fullmatch(name)}
+    return dataclasses.replace(spec, mounts=tuple(mounts), env=(*spec.env, *aloud.items(), *named.items()))
 
 
 def foreseen(
-    bench: Workbench, image: str | None, row: str | None, command: tuple[str, ...], *, warmup: int
+    bench: Workbench, image: str | None, row: str | None, command: tuple[str, ...], asked: Asked
 ) -> tuple[str, ...]:
     """The command line that would be started; the folder for what is measured is another one in every run."""
     out = store.home() / "runs" / "command-..."
     if image is None:
-        env = variables(
-            str(out), profiler=str(profiler_folder()), probes=str(probes_folder()), nvml=str(nvml_file() or ""),
-            warmup=warmup, path=os.environ.get("PYTHONPATH", ""),
-        )  # fmt: skip
-        return ("env", *(f"{name}={value}" for name, value in env.items()), *command)
-    ref, info, env_row = locate(bench, image, row)
-    return bench.engine.run_line(command_spec(env_row, ref, info, command, out, warmup=warmup))
+        own = {name: value for name, value in _host_variables(out, asked).items() if asked.given.get(name) != value}
+        return ("env", *_by_name(asked.given), *(f"{name}={value}" for name, value in own.items()), *command)
+    ref, info, env = locate(bench, image, row)
+    line = _line(bench, command_spec(env, ref, info, command, out, asked), asked)
+    named = _by_name(_inside(asked))
+    return ("env", *named, *line) if named else line
 
 
-def _about(command: tuple[str, ...], label: str | None) -> About:
+def _by_name(given: Iterable[str]) -> tuple[str, ...]:
+    """Variables for people, whoever looks on."""
+    return tuple(f"{name}={secrets.SECRET}" for name in given)
+
+
+def _about(command: tuple[str, ...], asked: Asked) -> About:
     gpus = read_gpus()
     seen = gpus if isinstance(gpus, HostGpus) else None
     hardware = Hardware(
-        cpu=cpu_name(), cpus=len(os.sched_getaffinity(0)), label=label, driver=seen.driver if seen else None,
+        cpu=cpu_name(), cpus=len(os.sched_getaffinity(0)), label=asked.label, driver=seen.driver if seen else None,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         gpus=tuple(dict.fromkeys(gpu.name for gpu in seen.gpus)) if seen else (),
     )  # fmt: skip
+    notes = ["a command was measured: a checkpoint is part of the step after it, and of losses the ranks' own"]
+    notes += [f"variables that were set for it: {', '.join(asked.given)[:400]}"] if asked.given else []
     return About(
         accelerator="cpu", hardware=hardware, probe=profiler_hash(), envbuild=envbuild.__version__,
-        command=masked(command),
-        notes=("a command was measured: a checkpoint is part of the step after it, and of losses the ranks' own",),
+        command=masked(command), notes=tuple(notes),
     )  # fmt: skip
 
 

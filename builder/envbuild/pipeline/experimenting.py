@@ -19,7 +19,8 @@ from envbuild.pipeline.profile_wish import Wish
 from envbuild.pipeline.sessions import Session, Side
 from envbuild.pipeline.workbench import Workbench
 from envbuild.profile import experiments, files
-from envbuild.profile.document import Made, Measurement
+from envbuild.profile.again import stand_in
+from envbuild.profile.document import Measurement
 from envbuild.profile.experiments import Answer, Change, Experiment, Left
 from envbuild.profile.view import Found
 
@@ -52,7 +53,7 @@ def trials(
         InputError: The measurement does not say what it was made with, and no image was named.
         GateError: There is no such image, or it cannot be measured here (exit 5).
     """
-    if not any(one.commands for one in found):
+    if not any(one.proposals for one in found):
         return (), ()
     obstacle = _obstacle(bench, measured, target)
     if obstacle is not None:
@@ -74,7 +75,8 @@ def trials(
         try:
             other = profiling.subject(bench, base.ref, base.env.name, changed)
         except InputError as error:
-            left = (*left, Left(rule=each.rule, command=each.command, reason=error.message))
+            change = ", ".join(f"{one.name} {one.base} -> {one.candidate}" for one in each.changed)
+            left = (*left, Left(rule=each.rule, command=each.command, change=change, reason=error.message))
             continue
         sides = Side(subject=base, wish=wish), Side(subject=other, wish=changed)
         ready.append(Trial(experiment=each, session=_session(sides, rounds, fresh=fresh)))
@@ -135,10 +137,8 @@ def _obstacle(bench: Workbench, measured: Measurement, target: str | None) -> st
 
 
 def _wish(measured: Measurement) -> Wish:
-    """The present configuration; of what was read from a log its ds_config, with a model of our own."""
-    if measured.origin.made is not None:
-        return wish_of(measured.origin.made)
-    return wish_of(Made(ds_config=measured.config if measured.origin.kind == "log" else None))
+    """The present configuration; of what envbuild cannot start, a model of our own that stands in for it."""
+    return wish_of(measured.origin.made or stand_in(measured))
 
 
 def _told(bench: Workbench, measured: Measurement, base: profiling.Subject, target: str | None) -> None:

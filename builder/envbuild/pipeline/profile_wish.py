@@ -13,7 +13,7 @@ from typing import Any, Literal
 import envbuild
 from envbuild import VALUES_VARIABLE
 from envbuild.collector.secrets import SECRET as HIDDEN
-from envbuild.errors import EngineError
+from envbuild.errors import EngineError, InputError
 from envbuild.judge.suite import probes_folder
 from envbuild.pipeline.gates import ALL
 from envbuild.pipeline.training_config import TrainingConfig
@@ -112,6 +112,7 @@ def argv_of(
         ("--slow-data", "--slow-rank", wish.slow_data), ("--straggle", "--straggler", wish.straggle),
     ):  # fmt: skip
         if milliseconds:
+            _need_rank(name, rank, wish.ranks or ranks)
             argv += [name, f"{milliseconds:g}", who, str(-1 if rank is None else rank)]
     for setting in wish.env:
         argv += ["--env", setting.partition("=")[0]]
@@ -138,6 +139,16 @@ def told(argv: Iterable[str]) -> tuple[str, ...]:
     for word in argv:
         found.append(f"{word}={HIDDEN}" if found and found[-1] == "--env" and "=" not in word else word)
     return tuple(found)
+
+
+def _need_rank(name: str, rank: int | None, ranks: int) -> None:
+    """That the rank that is to wait is there; how many there are is not always known before (0)."""
+    if rank is not None and ranks and rank >= ranks:
+        option = {"--slow-data": "--data slow"}.get(name, name)
+        raise InputError(
+            f"{option}: there is no rank {rank}",
+            hint=f"There are {ranks}, from 0 to {ranks - 1}; --ranks says how many.",
+        )
 
 
 def nvml_file() -> Path | None:

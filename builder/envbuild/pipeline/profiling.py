@@ -22,7 +22,7 @@ from envbuild.judge.outcome import Outcome
 from envbuild.judge.suite import probes_folder
 from envbuild.model import Environment
 from envbuild.pipeline.causes import of_training
-from envbuild.pipeline.gates import NONE, Decision, Surroundings, decide
+from envbuild.pipeline.gates import ALL, NONE, Decision, Surroundings, decide
 from envbuild.pipeline.gpus import HostGpus
 from envbuild.pipeline.gpus import read as read_gpus
 from envbuild.pipeline.host import cpu_name
@@ -173,6 +173,13 @@ def profile_python(bench: Workbench, python: str, accelerator: str | None, wish:
 def python_argv(python: str, accelerator: str | None, wish: Wish) -> tuple[tuple[str, ...], TrainingConfig, str]:
     """What measures under an interpreter: its command line, the ds_config, and what it trains on."""
     interpreter = find_interpreter(python)
+    if wish.gpus not in (ALL, NONE):
+        raise InputError(
+            "--gpus: an interpreter trains on the GPUs that it sees",
+            hint="Say which: CUDA_VISIBLE_DEVICES=0,1 envbuild profile --python ...; none of them: --gpus none.",
+        )
+    if wish.disk and not wish.disk.is_dir():
+        raise InputError(f"--disk {wish.disk}: there is no such folder")
     device = accelerator or ("cuda" if isinstance(read_gpus(), HostGpus) and wish.gpus != NONE else "cpu")
     config = training_config(
         wish.ds_config, accelerator=device, settings=wish.settings, micro_batch=wish.micro_batch,

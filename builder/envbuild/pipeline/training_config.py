@@ -10,12 +10,7 @@ from typing import Any
 
 from envbuild.collector import secrets
 from envbuild.errors import InputError
-
-_MICRO_BATCH = 2
-# They print or write files in every step, or wait for the device: the step would be another one. So would those that
-# talk to a service (secrets.MONITORS), which also hold what nobody else is to read.
-_LOUD = ("comms_logger", "flops_profiler", "wall_clock_breakdown", "autotuning", "dump_state")
-_SILENT = 1_000_000
+from envbuild.profile.usual import LOUD, MICRO_BATCH, SILENT, usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,24 +32,6 @@ class TrainingConfig:
         return any(isinstance(part, dict) and part.get("device") == "nvme" for part in parts)
 
 
-def usual(accelerator: str) -> dict[str, Any]:
-    """ZeRO-3 with both offloads, as somebody would write it who writes no more than necessary."""
-    config: dict[str, Any] = {
-        "gradient_accumulation_steps": 2,
-        "optimizer": {"type": "Adam", "params": {"lr": 1e-4}},
-        # Said aloud: DeepSpeed 0.19.5 clips at 1.0 by default (0.19.0 does not), and plain torch does not.
-        "gradient_clipping": 0.0,
-        "zero_optimization": {
-            "stage": 3,
-            "offload_optimizer": {"device": "cpu"},
-            "offload_param": {"device": "cpu"},
-        },
-    }
-    if accelerator == "cuda":
-        config["bf16"] = {"enabled": True}
-    return config
-
-
 def training_config(
     given: Any,
     *,
@@ -68,7 +45,7 @@ def training_config(
     Args:
         given: The user's ds_config, parsed; None is the usual one.
         accelerator: ``cpu`` or ``cuda``.
-        settings: ``key.key=value``, which come last; a value is JSON, or else a word.
+        settings: ``key.key=value``, which come last; a value is JSON, or else a word. ``null`` takes a key out.
         micro_batch: Samples of one micro-batch, in place of the config's.
         disk: The folder that states are swapped to, as the training sees it.
 
@@ -80,12 +57,12 @@ def training_config(
     values = copy.deepcopy(given) if given is not None else usual(accelerator)
     notes = [
         f"{name} was left out: it would change the step that is measured (--set {name}=... keeps it)"
-        for name in _LOUD
+        for name in LOUD
         if values.pop(name, None) is not None
     ]
     notes += [f"{place} was left out: it is a monitor, or looks like a secret" for place in _private(values, ())]
     values = secrets.config(values)
-    values["steps_per_print"] = _SILENT
+    values["steps_per_print"] = SILENT
     chosen = [_setting(text) for text in settings]
     for path, value in chosen:
         _need_public(path, value)
@@ -97,7 +74,7 @@ def training_config(
     values.setdefault("gradient_accumulation_steps", 1)
     if micro_batch is not None:
         values["train_micro_batch_size_per_gpu"] = micro_batch
-    values.setdefault("train_micro_batch_size_per_gpu", _MICRO_BATCH)
+    values.setdefault("train_micro_batch_size_per_gpu", MICRO_BATCH)
     for name in ("gradient_accumulation_steps", "train_micro_batch_size_per_gpu"):
         if isinstance(values[name], bool) or not isinstance(values[name], int) or values[name] < 1:
             raise InputError(f"ds_config: {name} is {json.dumps(values[name])}; it has to be a whole number from 1 on")
@@ -145,6 +122,9 @@ def _need_public(path: tuple[str, ...], value: Any) -> None:
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    if value is None:
+        _take_out(values, path)
+        return
     place = values
     for number, name in enumerate(path[:-1]):
         inner = place.setdefault(name, {})
@@ -152,6 +132,14 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
             raise InputError(f"--set {'.'.join(path)}: {'.'.join(path[: number + 1])} is no section of the ds_config")
         place = inner
     place[path[-1]] = value
+
+
+def _take_out(values: dict[str, Any], path: tuple[str, ...]) -> None:
+    place: Any = values
+    for name in path[:-1]:
+        place = place.get(name) if isinstance(place, dict) else None
+    if isinstance(place, dict):
+        place.pop(path[-1], None)
 
 
 def _without_auto(value: dict[str, Any], path: tuple[str, ...]) -> list[str]:

@@ -248,13 +248,24 @@ def last_words(text: str, limit: int = 1000) -> str:
     return " ".join(text.split())[-limit:]
 
 
-def foreground(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+def foreground(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    stop: Callable[[int], object] = lambda pid: None,
+) -> int:
     """Run a program as a shell does: it has this terminal and its streams; returns its exit code (128 + a signal's).
 
     Ctrl-C reaches it by itself, as it is in this terminal's group; SIGTERM and SIGHUP are passed on.
 
+    Args:
+        timeout: Limit in seconds. When it is up, ``stop`` is called with the program's number, and ends it in its own
+            way, with what it has started; if it goes on, it is killed.
+
     Raises:
         EngineError: The program cannot be started.
+        TimedOut: It ran longer than ``timeout``; it has been ended.
     """
     try:
         child = subprocess.Popen(list(argv), env=environment(env))
@@ -268,7 +279,14 @@ def foreground(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        code = child.wait()
+        code = child.wait(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        try:
+            stop(child.pid)
+        finally:
+            child.kill()
+            child.wait()
+        raise TimedOut(f"{argv[0]} did not end within {timeout:.0f} s") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from envbuild.profile import rules_machine, rules_offload, rules_ranks
+from envbuild.profile.again import start_of
 from envbuild.profile.document import Measurement
 from envbuild.profile.view import Abstained, Answer, Cleared, Found, View
 
@@ -39,14 +40,14 @@ class Diagnosis:
     abstained: tuple[Abstained, ...]
 
 
-def diagnose(measurement: Measurement, baseline: Measurement | None = None, *, target: str = "IMAGE") -> Diagnosis:
+def diagnose(measurement: Measurement, baseline: Measurement | None = None, *, target: str | None = None) -> Diagnosis:
     """Ask every rule.
 
     Args:
         baseline: What it was like before; some rules see more with it.
-        target: What the proposed command lines are about.
+        target: The image that the proposed command lines are about, in place of what was measured.
     """
-    view = View.of(measurement, baseline, target=target)
+    view = View.of(measurement, baseline, start=start_of(measurement, target))
     answers = [(name, rule(view)) for name, rule in RULES]
     found = [answer for _, answer in answers if isinstance(answer, Found)]
     cleared = [answer for _, answer in answers if isinstance(answer, Cleared)]

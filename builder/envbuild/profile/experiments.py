@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
 from envbuild.profile import comparing, summary
+from envbuild.profile.again import Pairs
 from envbuild.profile.document import Launch, Made, Measurement
 from envbuild.profile.keys import Difference
 from envbuild.profile.statistics import judge
@@ -48,6 +48,7 @@ class Experiment:
     """A change that is to be measured against the present configuration.
 
     Attributes:
+        command: The changed training, as a user would start it.
         share: Of the step, that the finding explains; None where nobody knows.
         changed: What the change comes to, before and after.
     """
@@ -61,10 +62,16 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """A proposed command that is not run, and why."""
+    """A proposed experiment that is not run, and why.
+
+    Attributes:
+        command: To be run by the user; None where envbuild cannot start that training.
+        change: What is different in it, in words.
+    """
 
     rule: str
-    command: str
+    command: str | None
+    change: str
     reason: str
 
 
@@ -89,14 +96,10 @@ class Answer:
     costs: tuple[str, ...] = ()
 
 
-# What a command looks at, and on which machines it runs: no change of the training.
-_WHERE = frozenset({"--pass", "--executor", "--nodes", "--ranks-per-node"})
-
-
 def choose(
     measured: Measurement, found: Sequence[Found], made: Made | None, *, obstacle: str | None = None
 ) -> tuple[tuple[Experiment, ...], tuple[Left, ...]]:
-    """Which of the proposed commands are experiments that can be run here.
+    """Which of the proposed experiments can be run here.
 
     Args:
         made: The present configuration; None where nobody knows it.
@@ -106,12 +109,12 @@ def choose(
     left: list[Left] = []
     known: set[Change] = set()
     for one in found:
-        for command in one.commands:
-            change = change_of(command)
+        for proposal in one.proposals:
+            change = change_of(proposal.options)
             reason = obstacle
             changed: tuple[Difference, ...] = ()
             if change is None:
-                reason = reason or "it takes another program than profile"
+                reason = reason or "it is no change that can be tried here"
             elif change == Change():
                 reason = reason or "it changes nothing, it looks closer: run it, and read what it shows"
             elif reason is None and made is not None:
@@ -121,39 +124,33 @@ def choose(
                 elif change in known:
                     reason = "another finding has the same experiment"
             if reason is not None or change is None or made is None:
-                left.append(Left(rule=one.rule, command=command, reason=reason or "nobody knows what was measured"))
+                reason = reason or "nobody knows what was measured"
+                left.append(
+                    Left(rule=one.rule, command=proposal.command, change=proposal.words, reason=reason)
+                )  # fmt: skip
                 continue
             known.add(change)
             # What a transport costs is not known: its share only puts it first.
             share = one.share if one.rule != "transport" else None
             chosen.append(
-                Experiment(rule=one.rule, command=command, change=change, share=share, changed=changed)
-            )  # fmt: skip
+                Experiment(rule=one.rule, command=proposal.command or "", change=change, share=share, changed=changed)
+            )
     return tuple(chosen), tuple(left)
 
 
-def change_of(command: str) -> Change | None:
-    """What a proposed command changes; None where it is no run of profile, or has options that nobody expected."""
-    words = shlex.split(command)
-    if words[:2] != ["envbuild", "profile"] or len(words) < 3 or "--" in words:
-        return None
+def change_of(options: Pairs) -> Change | None:
+    """What the options of a proposed experiment change; None where nobody expected such ones."""
     settings: list[str] = []
     env: list[str] = []
     one: dict[str, str] = {}
-    rest = iter(words[3:])
-    for word in rest:
-        if word == "--json":
-            continue
-        value = next(rest, None)
-        if value is None:
-            return None
-        if word == "--set":
+    for name, value in options:
+        if name == "--set":
             settings.append(value)
-        elif word == "--env":
+        elif name == "--env":
             env += [] if value.partition("=")[0] in _TALK else [value]
-        elif word in ("--data", "--threads", "--checkpoint-every"):
-            one[word] = value
-        elif word not in _WHERE:
+        elif name in ("--data", "--threads", "--checkpoint-every"):
+            one[name] = value
+        elif name != "--pass":
             return None
     if one.get("--data", "synthetic") != "synthetic":
         return None

@@ -7,7 +7,7 @@ from typing import get_args
 from envbuild.profile import summary
 from envbuild.profile.figures import Direction
 from envbuild.profile.summary import counted, ranks_part
-from envbuild.profile.view import Abstained, Answer, Cleared, Found, View, percent, rate, seconds, size
+from envbuild.profile.view import Abstained, Answer, Cleared, Found, Proposal, View, percent, rate, seconds, size
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 DATA = (0.10, 0.20)
@@ -15,6 +15,7 @@ COPIES = 0.20
 CHECKPOINT = 0.05
 FULL = 0.90
 COMPUTE = 0.90
+_SEGMENTS = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments"
 # Unchanged: within this of the baseline.
 _SAME = 0.10
 
@@ -39,7 +40,7 @@ def data(view: View) -> Answer:
         evidence=(f"waiting for data is {percent(share)} of the step ({seconds(wait)})",),
         why="the accelerator stands still until the batch is there",
         experiment="Train on data that is already in memory: if the step shortens by the wait, it is the loader.",
-        commands=(view.command("--data", "synthetic"),),
+        proposals=(view.propose("--data", "synthetic"),),
     )  # fmt: skip
 
 
@@ -70,9 +71,9 @@ def copies(view: View) -> Answer:
             "Keep the parameters on the device and offload the optimizer alone, if they fit; or pin the memory. "
             "Compare the speed above with the link's own (nvidia-smi topo, a plain copy)."
         ),
-        commands=(
-            view.command("--set", "zero_optimization.offload_param.device=none"),
-            view.command("--set", "zero_optimization.offload_optimizer.pin_memory=true"),
+        proposals=(
+            view.propose("--set", "zero_optimization.offload_param.device=none"),
+            view.propose("--set", "zero_optimization.offload_optimizer.pin_memory=true"),
         ),
     )  # fmt: skip
 
@@ -113,12 +114,28 @@ def memory(view: View) -> Answer:
         rule="memory", title="the device's memory is full", confidence="high" if any(retries) else "low",
         evidence=tuple(evidence),
         why="a retry frees torch's whole cache and stops every stream",
-        experiment="Halve the micro-batch: if the time per sample falls, memory was it.",
-        commands=(
-            view.command("--set", "train_micro_batch_size_per_gpu=1"),
-            view.command("--env", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        ),
+        experiment=_less(view), proposals=(*_smaller(view), view.propose("--env", f"{_SEGMENTS}:True")),
     )  # fmt: skip
+
+
+def _smaller(view: View) -> tuple[Proposal, ...]:
+    """Less on the device: half of the micro-batch, and of one sample parameters that wait in host memory."""
+    samples = view.setting("train_micro_batch_size_per_gpu")
+    if isinstance(samples, int) and samples > 1:
+        return (view.propose("--set", f"train_micro_batch_size_per_gpu={samples // 2}"),)
+    offload = view.setting("zero_optimization", "offload_param", "device")
+    if samples == 1 and view.setting("zero_optimization", "stage") == 3 and offload in (None, "none"):
+        return (view.propose("--set", "zero_optimization.offload_param.device=cpu"),)
+    return ()
+
+
+def _less(view: View) -> str:
+    if view.setting("train_micro_batch_size_per_gpu") != 1:
+        return "Halve the micro-batch: if the time per sample falls, memory was it."
+    return (
+        "The micro-batch is one sample already: keep the parameters in host memory, if they are not; beyond that, "
+        "shorter sequences and recomputed activations take less (envbuild tune)."
+    )
 
 
 def checkpoint(view: View) -> Answer:
@@ -134,7 +151,7 @@ def checkpoint(view: View) -> Answer:
         evidence=(f"saving takes {percent(share)} of the time, spread over all steps ({seconds(spent)} a step)",),
         why="every rank waits until the slowest has written its shard",
         experiment="Save less often, and look whether the rest of the step changes.",
-        commands=(view.command("--checkpoint-every", str(max(10, every * 10))),),
+        proposals=(view.propose("--checkpoint-every", str(max(10, every * 10))),),
     )  # fmt: skip
 
 
@@ -153,5 +170,5 @@ def compute(view: View) -> Answer:
     return Found(
         rule="compute", title="it computes: nothing else is in the way", share=level, confidence="medium",
         evidence=(text,), why="a faster step needs less work or faster kernels, not another environment",
-        experiment="Look which kernels take the time.", commands=(view.command("--pass", "trace"),),
+        experiment="Look which kernels take the time.", proposals=(view.propose("--pass", "trace"),),
     )  # fmt: skip

@@ -61,9 +61,9 @@ def optimizer(view: View) -> Answer:
             "Give each rank its own cores, and see whether the step shortens. Gradient accumulation pays the optimizer "
             "once for more micro-batches."
         ),
-        commands=(
-            view.command("--env", f"OMP_NUM_THREADS={_cores(view)}"),
-            view.command("--set", "gradient_accumulation_steps=8"),
+        proposals=(
+            view.propose("--env", f"OMP_NUM_THREADS={_cores(view)}"),
+            view.propose("--set", _more(view, 8, "gradient_accumulation_steps")),
         ),
     )  # fmt: skip
 
@@ -128,8 +128,14 @@ def _one_thread(view: View, lone: _Lone, said: str, share: float, name: str) -> 
             f"takes 1/{count} of the time, and less is gained where the memory is the limit. With DeepSpeed's launcher "
             "--bind_cores_to_rank does it, and gives each rank its own CPUs."
         ),
-        commands=(view.command("--env", f"OMP_NUM_THREADS={count}"),),
+        proposals=(view.propose("--env", f"OMP_NUM_THREADS={count}"),),
     )  # fmt: skip
+
+
+def _more(view: View, least: int, *path: str) -> str:
+    """A setting that is four times what it is, or as much as makes a difference."""
+    now = view.setting(*path)
+    return f"{'.'.join(path)}={max(least, 4 * now) if isinstance(now, int) else least}"
 
 
 def _cores(view: View) -> int:
@@ -177,9 +183,9 @@ def swap(view: View) -> Answer:
             "(--disk). What a disk gives without a training tells envbuild doctor --nvme DIR --bench; where that is "
             "more than the rate above, deeper queues may help (ds_nvme_tune of DeepSpeed tries them)."
         ),
-        commands=(
-            view.command("--set", "zero_optimization.offload_optimizer.device=cpu"),
-            view.command("--set", "aio.queue_depth=32"),
+        proposals=(
+            view.propose("--set", "zero_optimization.offload_optimizer.device=cpu"),
+            view.propose("--set", _more(view, 32, "aio", "queue_depth")),
         ),
     )  # fmt: skip
 

@@ -59,11 +59,11 @@ def communication(view: View) -> Answer:
             "lost time back, the gathering of stage 3 is what the network cannot carry. If both are slow, it is the "
             "network itself or one slow rank."
         ),
-        commands=(
-            view.command("--set", "zero_optimization.stage=2", "--pass", "comms"),
-            view.command("--set", "zero_optimization.stage=3", "--pass", "comms"),
-            *([view.command("--set", f"{_BUCKET}=500000000", "--pass", "comms")] if more else []),
-            view.command("--env", "NCCL_DEBUG=INFO", "--pass", "comms"),
+        proposals=(
+            view.propose("--set", "zero_optimization.stage=2", "--pass", "comms"),
+            view.propose("--set", "zero_optimization.stage=3", "--pass", "comms"),
+            *([view.propose("--set", f"{_BUCKET}=500000000", "--pass", "comms")] if more else []),
+            view.propose("--env", "NCCL_DEBUG=INFO", "--pass", "comms"),
         ),
     )  # fmt: skip
 
@@ -166,7 +166,7 @@ def transport(view: View) -> Answer:
         ),
         why="an image without the network's plug-in or its libraries falls back to a slower transport, silently",
         experiment="Compare the two images' NCCL libraries and plug-ins, and look why NCCL did not take the transport.",
-        commands=(view.command("--env", "NCCL_DEBUG=INFO", "--env", "NCCL_DEBUG_SUBSYS=INIT,NET", "--pass", "comms"),),
+        proposals=(view.propose("--env", "NCCL_DEBUG=INFO", "--env", "NCCL_DEBUG_SUBSYS=INIT,NET", "--pass", "comms"),),
     )  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def straggler(view: View) -> Answer:
             + "Exchange the ranks' machines or GPUs: if the slow rank moves along, it is the hardware. It is "
             "the one that waits least in collectives."
         ),
-        commands=(view.command("--pass", "comms"),),
+        proposals=(view.propose("--pass", "comms"),),
     )  # fmt: skip
 
 

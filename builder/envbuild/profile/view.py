@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from envbuild.profile import summary
+from envbuild.profile.again import Pairs, Start
 from envbuild.profile.document import Measurement
 from envbuild.profile.summary import Traffic
 
-# Options of profile that go with one node.
-ONE_NODE = frozenset({"--checkpoint-every", "--disk"})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """An experiment.
+
+    Attributes:
+        options: What is different in it, or how it is looked at, as options of ``profile``.
+        command: The same training with that, to be run as it is; None where envbuild cannot start that training.
+        words: What is different, for who starts it.
+    """
+
+    options: Pairs
+    command: str | None
+    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +33,7 @@ class Found:
 
     Attributes:
         share: Of the step, that it explains; None where only its presence is known.
-        commands: The next experiment, to be run as it is.
+        proposals: The next experiments.
     """
 
     rule: str
@@ -29,8 +42,18 @@ class Found:
     evidence: tuple[str, ...]
     why: str
     experiment: str
-    commands: tuple[str, ...]
+    proposals: tuple[Proposal, ...]
     share: float | None = None
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The experiments that can be run as they are."""
+        return tuple(each.command for each in self.proposals if each.command is not None)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The others, in words."""
+        return tuple(each.words for each in self.proposals if each.command is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +80,21 @@ class View:
     """A measurement, what it is compared with, and figures that several rules need.
 
     Attributes:
+        start: How that training is started again.
         step: Seconds of the mean step.
     """
 
     measurement: Measurement
     baseline: Measurement | None
-    target: str
+    start: Start
     step: float | None
     traffic: dict[str, Traffic]
 
     @classmethod
-    def of(cls, measurement: Measurement, baseline: Measurement | None, *, target: str) -> View:
+    def of(cls, measurement: Measurement, baseline: Measurement | None, *, start: Start) -> View:
         """Of a measurement."""
         return cls(
-            measurement=measurement, baseline=baseline, target=target,
+            measurement=measurement, baseline=baseline, start=start,
             step=summary.step_mean(summary.timed(measurement)),
             traffic=summary.busiest(measurement),
         )  # fmt: skip
@@ -78,7 +102,7 @@ class View:
     @property
     def before(self) -> View | None:
         """The baseline, looked at in the same way."""
-        return View.of(self.baseline, None, target=self.target) if self.baseline is not None else None
+        return View.of(self.baseline, None, start=self.start) if self.baseline is not None else None
 
     def share(self, part: str) -> float | None:
         """Of the step, a part has; None where it was not measured."""
@@ -88,16 +112,41 @@ class View:
         """Seconds of a part."""
         return next((each.seconds for each in summary.shares(self.measurement) if each.name == name), None)
 
-    def command(self, *options: str) -> str:
-        """A run of the same training with something changed, over as many nodes, where profile does that."""
-        key = self.measurement.key
-        spread: tuple[str, ...] = ()
-        if (key.nodes or 1) > 1 and not ONE_NODE.intersection(options):
-            own = (key.world_size or 0) // (key.nodes or 1)
-            # On GPUs a node has one for each, which the cluster is asked for.
-            each = ("--ranks-per-node", str(own)) if key.accelerator == "cpu" and own > 1 else ()
-            spread = ("--executor", "slurm", "--nodes", str(key.nodes), *each)
-        return shlex.join(("envbuild", "profile", self.target, *spread, *options, "--json"))
+    def setting(self, *path: str) -> Any:
+        """What the ds_config says: what DeepSpeed was given, or what it made of that; None where it does not."""
+        made = self.measurement.origin.made
+        value: Any = made.ds_config if made is not None and made.ds_config is not None else self.measurement.config
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    def propose(self, *options: str) -> Proposal:
+        """The same training with these options of ``profile``: what is different in it, or how it is looked at."""
+        pairs = tuple(zip(options[::2], options[1::2], strict=True))
+        return Proposal(options=pairs, command=self.start.command(pairs), words=_words(pairs))
+
+
+_LOOKED_AT = {
+    "comms": "the times of its collectives (comms_logger in the ds_config, and its log read by profile --from)",
+    "trace": "a trace of torch.profiler, read by profile --from",
+}
+
+
+def _words(pairs: Pairs) -> str:
+    """What is different, for who starts a training by other means than ``profile``."""
+    said = []
+    for name, value in pairs:
+        if name == "--set":
+            said.append(f"{value} in the ds_config")
+        elif name == "--env":
+            said.append(f"{value} in the environment of the ranks")
+        elif name == "--data":
+            said.append("batches that are in memory already")
+        elif name == "--checkpoint-every":
+            said.append(f"a checkpoint every {value} steps")
+        elif not said:
+            said.append(_LOOKED_AT.get(value, f"{name} {value}"))
+    return ", ".join(said)
 
 
 def percent(value: float) -> str:

@@ -26,9 +26,7 @@ class Base:
 
 def bottleneck(measurement: Measurement, base: Base | None, name: str) -> Section:
     """The findings, worst first, each with its next experiment; and what it is not."""
-    row = measurement.key.row
-    target = f"envbuild/{row}:validated" if row else "IMAGE"
-    found = rules.diagnose(measurement, base.measurement if base else None, target=target)
+    found = rules.diagnose(measurement, base.measurement if base else None)
     lead = () if found.found else ("No rule finds a bottleneck.",)
     return Section(
         id=f"{name}-bottleneck", title="What holds it back", lead=lead, found=found.found, cleared=found.cleared,

@@ -177,7 +177,7 @@ def _section(section: Section) -> dict[str, Any]:
             {
                 "rule": each.rule, "title": each.title, "confidence": each.confidence, "share": each.share,
                 "evidence": list(each.evidence), "why": each.why, "experiment": each.experiment,
-                "commands": list(each.commands),
+                "commands": list(each.commands), "changes": list(each.changes),
             }
             for each in section.found
         ],
