@@ -14,6 +14,7 @@ import pytest
 from envbuild.pipeline.overheard import Copy, Queue
 from envbuild.pipeline.stacks import Stack
 from envbuild.pipeline.watched import Watch, Wish
+from envbuild.pipeline.watched_run import _listen
 from envbuild.watching import metrics
 from envbuild.watching.hangs import Hangs, Patience
 from envbuild.watching.learning import Learning, Printed
@@ -162,6 +163,17 @@ def test_of_a_flood_the_newest_is_kept_and_the_loss_is_counted() -> None:
     assert sum(map(len, kept)) + queue.lost == 100 * 1_000_000
 
 
+def test_a_flood_leaves_time_for_looks() -> None:
+    watch = Watch(os.getpid(), None, Wish(), lambda alert: None, lambda: None)
+    queue = Queue()
+    for number in range(3):
+        queue.put(1, b"step %d loss: 1.%d\n" % (number, number))
+    _listen(watch, queue, -1.0)
+    assert watch._words[0].lines == 1
+    _listen(watch, queue, math.inf)
+    assert watch._words[0].lines == 3
+
+
 def test_a_bounded_copy_keeps_the_beginning_and_the_end_in_order(tmp_path: Path) -> None:
     for lines in (3, 9, 12, 40, 1003):
         path = tmp_path / str(lines)
@@ -226,6 +238,23 @@ def test_a_hang_is_not_ended_before_it_is_known_how_long_a_step_takes() -> None:
     assert [certain for _, certain in behind(20, 1800.0)] == [True, True]
     # A rank that is stopped takes no step, however long one may take.
     assert [certain for _, certain in behind(1, 1800.0, "T")] == [True, True]
+
+
+def test_a_run_is_ended_when_its_hang_is_certain_and_the_alert_says_so_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Alert] = []
+    stopped: list[bool] = []
+    watch = Watch(os.getpid(), None, Wish(on_hang="stop"), said.append, lambda: stopped.append(True))
+    hang = [Alert(kind="hang", severity="error", message="", at=1)]
+    known = [False]
+    monkeypatch.setattr(watch._hangs, "see", lambda tick: [hang.pop()] if hang else [])
+    monkeypatch.setattr(watch._hangs, "certain", lambda tick: known[0])
+    watch._look()
+    watch._look()
+    assert stopped == []
+    known[0] = True
+    watch._look()
+    watch._look()
+    assert stopped == [True] and "it is not ended before it is known how long a step takes" in said[0].evidence[0]
 
 
 def test_who_is_called_from_a_collective_is_in_code_of_its_own() -> None:
