@@ -39,7 +39,7 @@ def hold(ctx: typer.Context, name: str) -> None:
         InputError: There is such an option; the message names each, and what to do.
     """
     mode = MODES[ctx.command.name or ""][name]
-    refused = [param for param in _typed(ctx) if param.name not in mode.takes]
+    refused = [param for param in typed(ctx) if param.name not in mode.takes]
     if refused:
         fixes = dict.fromkeys(mode.instead.get(param.name, mode.fix) for param in refused)
         raise InputError(f"{mode.name} takes no {', '.join(map(option, refused))}", hint=" ".join(fixes))
@@ -69,7 +69,8 @@ def option(param: Any) -> str:
     return str(next((each for each in param.opts if each.startswith("--")), param.opts[0]))
 
 
-def _typed(ctx: typer.Context) -> Iterator[Any]:
+def typed(ctx: typer.Context) -> Iterator[Any]:
+    """The options that were given on the command line."""
     for param in ctx.command.params:
         if param.param_type_name == "option" and is_typed(ctx, param.name or ""):
             yield param

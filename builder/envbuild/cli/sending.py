@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from envbuild.cli import cluster, output
+from envbuild.cli import cluster, modes, output
 from envbuild.errors import InputError
 
 if TYPE_CHECKING:
@@ -135,9 +135,8 @@ def _options(bench: Workbench, ctx: typer.Context) -> tuple[str, ...]:
 
 def typed(ctx: typer.Context) -> Iterator[str]:
     """The options that were typed, as a node is to be told them; folders lead to the same from everywhere."""
-    for param in ctx.command.params:
-        source = ctx.get_parameter_source(param.name or "")
-        if param.param_type_name != "option" or param.name in _HERE or source is None or source.name != "COMMANDLINE":
+    for param in modes.typed(ctx):
+        if param.name in _HERE:
             continue
         name, value = max(param.opts, key=len), ctx.params[param.name or ""]
         if isinstance(value, bool):
