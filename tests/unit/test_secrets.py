@@ -19,6 +19,7 @@ from envbuild.engines import ContainerSpec, podman_run
 from envbuild.engines.argv import create_payload, run_argv
 from envbuild.engines.podman_argv import podman_argv
 from envbuild.errors import InputError
+from envbuild.pipeline import commanded
 from envbuild.pipeline.commanded import masked
 from envbuild.pipeline.measured import About, config_hash, measurement_of
 from envbuild.pipeline.profile_made import made_of, wish_of
@@ -276,3 +277,16 @@ def test_a_lint_points_at_its_place_and_does_not_repeat_it() -> None:
     assert len(black) == len(line) and SECRET not in black and '"note": "a: b"' in black and black.endswith('"x": 1}')
     for text in ('"a":' * 9_000, '"' * 9_000, '"token": "' * 4_000):
         assert len(secrets.blackened(text)) == len(text)
+
+
+def test_a_command_in_an_image_gets_its_variables_by_name_or_from_a_file(tmp_path: Path) -> None:
+    asked = commanded.Asked(warmup=5, env=(f"HF_TOKEN={SECRET}", f"HTTPS_PROXY=http://a:{SECRET}@h", "PYTHONPATH=/x"))
+    bench: Any = SimpleNamespace(engine=SimpleNamespace(run_line=lambda spec: run_argv("docker", "unix:///x", spec)))
+    commanded._write(tmp_path, asked)
+    line = commanded._line(bench, ContainerSpec(image="i", argv=("a",)), tmp_path, asked)
+    (file,) = tmp_path.iterdir()
+    assert line[3:9] == ("run", "--env-file", str(file), "--env", "HF_TOKEN", "--rm") and SECRET not in " ".join(line)
+    assert file.read_text() == f"HTTPS_PROXY=http://a:{SECRET}@h\n" and file.stat().st_mode & 0o777 == 0o600
+    assert commanded._inside(asked) == {"HF_TOKEN": SECRET}, "what the client itself would heed is not its own"
+    with pytest.raises(InputError, match="of one line"):
+        commanded._write(tmp_path / "other", commanded.Asked(warmup=5, env=("PATH=a\nb",)))

@@ -16,7 +16,7 @@ import envbuild
 from envbuild import evidence, process, store
 from envbuild.collector import secrets
 from envbuild.engines import ContainerSpec, ImageInfo, Mount
-from envbuild.errors import GATE
+from envbuild.errors import GATE, InputError
 from envbuild.judge.suite import probes_folder
 from envbuild.model import Environment
 from envbuild.pipeline import limited
@@ -32,7 +32,8 @@ from envbuild.profile.document import Hardware, Measurement
 from envbuild.site.urls import mask
 
 _PLACE, _PROBES, _OUT, _NVML = "/run/envbuild-profiler", "/run/envbuild-probes", "/run/envbuild-out", "/run/pynvml.py"
-# Variables that an engine's client heeds itself: they stand on its command line, and only the container gets them.
+_FILE = "variables"
+# Variables that an engine's client heeds itself: only the container gets them, from a file that the client reads.
 _CLIENTS_OWN = re.compile(r"(?i)PATH|HOME|TMPDIR|GO[A-Z]+|(LD|DOCKER|CONTAINERS?|PODMAN|BUILDAH|XDG|SSL)_.*|.*_PROXY")
 
 
@@ -123,7 +124,8 @@ def in_image(bench: Workbench, reference: str, row: str | None, command: tuple[s
             for each in bench.engine.containers("=".join(mark)):
                 bench.engine.remove_container(each.id)
 
-        code, late = _run(_line(bench, spec, asked), _inside(asked), asked, stop)
+        _write(folder, asked)
+        code, late = _run(_line(bench, spec, folder, asked), _inside(asked), asked, stop)
         about = _about(command, asked)
         about = dataclasses.replace(about, image=evidence.digest_of(info.id) or info.id, row=env.name)
         return Commanded(exit_code=code, late=late, measurement=_read(folder, about))
@@ -148,17 +150,38 @@ def _host_variables(folder: Path, asked: Asked) -> dict[str, str]:
     return {**asked.given, **own}
 
 
+def _told(folder: Path, asked: Asked) -> tuple[str, ...]:
+    """What the engine's client heeds itself it reads from a file of this user's alone."""
+    own = [each for each in asked.env if _is_clients(each.partition("=")[0])]
+    return ("--env-file", str(folder / _FILE)) if own else ()
+
+
+def _write(folder: Path, asked: Asked) -> None:
+    own = [each for each in asked.env if _is_clients(each.partition("=")[0])]
+    if any("\n" in each for each in own):
+        raise InputError("--env: a variable that the engine's client heeds itself is of one line", hint="Leave it out.")
+    with os.fdopen(os.open(folder / _FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.writelines(f"{each}\n" for each in own)
+
+
+def _is_clients(name: str) -> bool:
+    return name != "PYTHONPATH" and _CLIENTS_OWN.fullmatch(name) is not None
+
+
 def _inside(asked: Asked) -> dict[str, str]:
     """What the engine's client hands over by name: values on its command line could be read by everybody."""
-    return {
-        name: value for name, value in asked.given.items() if name != "PYTHONPATH" and not _CLIENTS_OWN.fullmatch(name)
-    }
+    return {name: value for name, value in asked.given.items() if name != "PYTHONPATH" and not _is_clients(name)}
 
 
-def _line(bench: Workbench, spec: ContainerSpec, asked: Asked) -> tuple[str, ...]:
+def _line(bench: Workbench, spec: ContainerSpec, folder: Path, asked: Asked) -> tuple[str, ...]:
     line = bench.engine.run_line(spec)
     place = line.index("run") + 1
-    return (*line[:place], *(word for name in _inside(asked) for word in ("--env", name)), *line[place:])
+    return (
+        *line[:place],
+        *_told(folder, asked),
+        *(word for name in _inside(asked) for word in ("--env", name)),
+        *line[place:],
+    )
 
 
 def command_spec(
@@ -178,8 +201,7 @@ def command_spec(
         Mount(source=out, target=_OUT, read_only=False),
         *([Mount(source=driver, target=_NVML)] if driver else []),
     ]
-    aloud = {name: value for name, value in asked.given.items() if _CLIENTS_OWN.fullmatch(name)}
-    return dataclasses.replace(spec, mounts=tuple(mounts), env=(*spec.env, *aloud.items(), *named.items()))
+    return dataclasses.replace(spec, mounts=tuple(mounts), env=(*spec.env, *named.items()))
 
 
 def foreseen(
@@ -191,7 +213,7 @@ def foreseen(
         own = {name: value for name, value in _host_variables(out, asked).items() if asked.given.get(name) != value}
         return ("env", *_by_name(asked.given), *(f"{name}={value}" for name, value in own.items()), *command)
     ref, info, env = locate(bench, image, row)
-    line = _line(bench, command_spec(env, ref, info, command, out, asked), asked)
+    line = _line(bench, command_spec(env, ref, info, command, out, asked), out, asked)
     named = _by_name(_inside(asked))
     return ("env", *named, *line) if named else line
 
