@@ -24,8 +24,10 @@ Thread 9 (active): "Thread-3"
 """
 
 
-def test_a_collective_in_any_thread_is_waiting_and_the_main_thread_is_shown() -> None:
+def test_a_collective_in_a_thread_of_the_backward_pass_is_waiting_and_the_main_thread_is_shown() -> None:
     assert Stack(text=WAITING).where == "waiting" and Stack().where is None
+    elsewhere = WAITING.replace("_engine_run_backward (torch/autograd/graph.py:824)", "load (data.py:12)")
+    assert Stack(text=elsewhere).where == "own", "what another thread waits for is not what the rank does"
     away = WAITING.replace("torch/distributed/distributed_c10d.py", "x.py").replace("torch/autograd", "urllib3")
     assert Stack(text=away).where == "away"
     own = WAITING.replace("torch/distributed/distributed_c10d.py", "queue.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ _AWAY = re.compile(
     r"save_checkpoint|save_pretrained|save_model|torch/serialization\.py|ssl\.py|http/client\.py|socket\.py|urllib3/|"
     r"requests/|huggingface_hub/|botocore/|google/cloud/|fsspec/|wandb/|subprocess\.py"
 )
+_BACKWARD = "_engine_run_backward"
 _THREAD = re.compile(r"^Thread .*", re.MULTILINE)
 
 
@@ -50,14 +52,12 @@ class Stack:
         """Whether it waits for others, or is away; None where nothing is known."""
         if not self.text:
             return None
-        # What other threads do, such as one that saves a checkpoint, is not what the rank waits for.
+        # What other threads do, such as one that saves a checkpoint, is not what the rank waits for: but those of a
+        # backward pass, in which autograd has a thread of its own for each GPU, and hooks for the gradients.
         main = self.lines(_DEEP)
-        for line in main:
-            if _WAITS.search(line):
-                return "waiting"
-            # Who has called code of its own from there, such as a hook, is in that.
-            if _is_own(line):
-                break
+        others = self._threads()[1:] if main and _BACKWARD in main[0] else []
+        if any(map(_waits, [main, *others])):
+            return "waiting"
         return "away" if _AWAY.search("\n".join(main)) else "own"
 
     def elsewhere(self, before: Stack) -> bool:
@@ -67,11 +67,26 @@ class Stack:
 
     def lines(self, most: int = _FRAMES) -> tuple[str, ...]:
         """The main thread's innermost frames."""
-        parts = _THREAD.split(self.text)
+        return tuple(self._threads()[0][:most])
+
+    def _threads(self) -> list[list[str]]:
+        """The frames of each thread, the main one's first."""
         heads = _THREAD.findall(self.text)
-        chosen = next((body for head, body in zip(heads, parts[1:], strict=False) if "MainThread" in head), "")
-        frames = [line.strip() for line in (chosen or "".join(parts[1:])).splitlines() if line.strip()]
-        return tuple(frames[:most])
+        bodies = [[line.strip() for line in part.splitlines() if line.strip()] for part in _THREAD.split(self.text)[1:]]
+        main = next((number for number, head in enumerate(heads) if "MainThread" in head), None)
+        if main is None:
+            return [[line for body in bodies for line in body]]
+        return [bodies[main], *bodies[:main], *bodies[main + 1 :]]
+
+
+def _waits(frames: Sequence[str]) -> bool:
+    for line in frames:
+        if _WAITS.search(line):
+            return True
+        # Who has called code of its own from there, such as a hook, is in that.
+        if _is_own(line):
+            return False
+    return False
 
 
 def _is_own(line: str) -> bool:
