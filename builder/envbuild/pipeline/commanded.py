@@ -160,6 +160,8 @@ def _write(folder: Path, asked: Asked) -> None:
     own = [each for each in asked.env if _is_clients(each.partition("=")[0])]
     if any("\n" in each for each in own):
         raise InputError("--env: a variable that the engine's client heeds itself is of one line", hint="Leave it out.")
+    if not own:
+        return
     with os.fdopen(os.open(folder / _FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.writelines(f"{each}\n" for each in own)
 
