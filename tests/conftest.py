@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,10 @@ from proving import ENVBUILD, REGISTRY, REPOSITORY, Cli, surroundings, tags_of, 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("search", derandomize=False, print_blob=True)
 settings.load_profile("fixed")
+
+# A shell that runs something in the background lets it ignore Ctrl-C, and so would each command that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
